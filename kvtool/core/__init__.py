@@ -1,0 +1,1 @@
+"""Pure rules: bytes in, bytes out. No files, no threads, no event loop."""

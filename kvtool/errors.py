@@ -1,0 +1,93 @@
+"""The error tree. Each class carries the exit code of the command line and the errno of the mount.
+
+A message says what is wrong and names the thing; the hint says what to do next. Exit codes: 1 failed,
+2 usage or settings, 3 damage found, 10 no store, 11 locked, 130 interrupted.
+"""
+
+import errno as _errno
+
+
+class KvtoolError(Exception):
+    """Anything kvtool reports to a user: one line, an exit code, an errno, and the next step."""
+
+    exit_code: int = 1
+    errno: int = _errno.EIO
+    code: str = "failed"
+
+    def __init__(self, message: str, *, hint: str | None = None, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if errno is not None:
+            self.errno = errno
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class UsageError(KvtoolError):
+    """The command line, a path on it, or a name is not usable."""
+
+    exit_code = 2
+    errno = _errno.EINVAL
+    code = "usage"
+
+
+class SettingsError(UsageError):
+    """One or more settings are wrong; the message lists each with its origin."""
+
+    code = "settings"
+
+
+class NoStore(KvtoolError):
+    """There is no store at the place named, or the stub tree is not this store's."""
+
+    exit_code = 10
+    errno = _errno.ENOENT
+    code = "no_store"
+
+
+class StoreFormatError(KvtoolError):
+    """The store is of a format that this version does not read."""
+
+    exit_code = 10
+    code = "store_format"
+
+
+class StoreLocked(KvtoolError):
+    """Another process holds the store's lock."""
+
+    exit_code = 11
+    errno = _errno.EBUSY
+    code = "locked"
+
+
+class Damage(KvtoolError):
+    """Stored bytes are absent or wrong. Never answered with other bytes."""
+
+    exit_code = 3
+    code = "damage"
+
+
+class IndexDamaged(Damage):
+    """A stub's content is not a chunk index."""
+
+    code = "index_damaged"
+
+
+class PackDamaged(Damage):
+    """A pack's header, footer or trailer is wrong."""
+
+    code = "pack_damaged"
+
+
+class ChunkMissing(Damage):
+    """A snapshot needs a chunk that no pack holds."""
+
+    code = "chunk_missing"
+
+
+class ChunkCorrupt(Damage):
+    """A chunk is present and its bytes are wrong."""
+
+    code = "chunk_corrupt"

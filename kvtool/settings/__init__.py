@@ -1,0 +1,1 @@
+"""One layered settings model: defaults, files, environment, flags; imported by the command line alone."""
