@@ -1,12 +1,14 @@
 """TOML text with the line of every key, which tomllib does not keep.
 
-A statement (a table header or an assignment with its value, which may span lines) is itself a TOML document, and no shorter
-run of its lines is one. So a document is cut into statements by parsing ever longer runs of lines, and
-the real parser decides everything: strings with brackets in them, comments, inline tables.
+A statement (a table header or an assignment with its value, which may span lines) is itself a TOML
+document, and no shorter run of its lines is one. So a document is cut into statements by parsing ever
+longer runs of lines, and the real parser decides everything: strings with brackets in them, comments,
+inline tables.
 """
 
 import re
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
@@ -24,7 +26,7 @@ class TomlError(ValueError):
 def parse_toml(text: str) -> dict[str, Any]:
     """The document in `text`. Raises TomlError, and nothing else, for any text that is none."""
     try:
-        return tomllib.loads(text)
+        document = tomllib.loads(text)
     except RecursionError:
         raise TomlError("nested too deeply", 1) from None
     except ValueError as error:
@@ -34,41 +36,63 @@ def parse_toml(text: str) -> dict[str, Any]:
             raise TomlError(match[1], int(match[2])) from None
         reason = str(error).removesuffix(" (at end of document)")
         raise TomlError(reason, text.count("\n") + 1) from None
+    if _has_huge_integer(document):
+        line = next(start for start, _, part in _statements(text) if _has_huge_integer(part))
+        raise TomlError("an integer of more than 64 bits", line)
+    return document
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
     """The line, from 1, where each key path of the document first appears, tables included.
 
     Shapes: `[mount]` on line 2 and `cache = 1` on line 3 give {("mount",): 2, ("mount", "cache"): 3}.
-    Keys inside a list have no line of their own. Raises TomlError.
+    Of several `[[list]]` tables the first that has a key gives its line. Raises TomlError.
     """
     parse_toml(text)
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
-    statement, start = "", 1
-    for number, line in enumerate(text.split("\n"), start=1):
-        statement += line + "\n"
-        try:
-            parsed = tomllib.loads(statement)
-        except ValueError:
-            continue  # a value that goes on in the next line
-        paths = _paths(parsed)
-        if statement.lstrip().startswith("["):
+    for start, is_header, part in _statements(text):
+        paths = _paths(part)
+        if is_header:
             table = max(paths, key=len)
-            paths = [table[:length] for length in range(1, len(table) + 1)]
         else:
             paths = [table + path for path in paths]
         for path in paths:
             found.setdefault(path, start)
-        statement, start = "", number + 1
     return found
 
 
+def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any]]]:
+    """Of each statement of a valid document: its first line, whether it is a table header, and it parsed."""
+    statement, start = "", 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        statement += line + "\n"
+        try:
+            part = tomllib.loads(statement)
+        except ValueError:
+            continue  # a value that goes on in the next line
+        yield start, statement.lstrip().startswith("["), part
+        statement, start = "", number + 1
+
+
 def _paths(value: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Every key path in `value`; the one table of a `[[list]]` header counts as a table."""
+    """Every key path in `value`."""
     paths: list[tuple[str, ...]] = []
     for key, inner in value.items():
         paths.append((key,))
         if isinstance(inner, dict):
             paths += [(key, *path) for path in _paths(inner)]
     return paths
+
+
+def _has_huge_integer(value: object) -> bool:
+    """TOML has integers of 64 bits. tomllib takes more, and hexadecimal ones that Python will not print."""
+    match value:
+        case dict():
+            return any(map(_has_huge_integer, value.values()))
+        case list():
+            return any(map(_has_huge_integer, value))
+        case int():
+            return not -(2**63) <= value < 2**63
+        case _:
+            return False

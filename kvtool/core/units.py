@@ -47,7 +47,7 @@ def format_size(size: int) -> str:
 
 
 def exact_size(size: int) -> str:
-    """`size` bytes (0 or more) in the largest unit of which they are a whole number; parse_size reads it back."""
+    """`size` bytes (0 or more) in the largest unit that needs no fraction; parse_size reads it back."""
     power = 0
     while size and power + 1 < len(_UNITS) and size % 1024 ** (power + 1) == 0:
         power += 1
