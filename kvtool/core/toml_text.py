@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
+_DEEPEST = 64
 
 
 class TomlError(ValueError):
@@ -36,9 +37,11 @@ def parse_toml(text: str) -> dict[str, Any]:
             raise TomlError(match[1], int(match[2])) from None
         reason = str(error).removesuffix(" (at end of document)")
         raise TomlError(reason, text.count("\n") + 1) from None
-    if _has_huge_integer(document):
-        line = next(start for start, _, part in _statements(text) if _has_huge_integer(part))
-        raise TomlError("an integer of more than 64 bits", line)
+    fault = _fault(document)
+    if fault is not None:
+        # Dotted keys nest only once put together, so that no single statement may be at fault.
+        lines = (start for start, _, part in _statements(text) if _fault(part) is not None)
+        raise TomlError(fault, next(lines, 1))
     return document
 
 
@@ -85,14 +88,17 @@ def _paths(value: dict[str, Any]) -> list[tuple[str, ...]]:
     return paths
 
 
-def _has_huge_integer(value: object) -> bool:
-    """TOML has integers of 64 bits. tomllib takes more, and hexadecimal ones that Python will not print."""
-    match value:
-        case dict():
-            return any(map(_has_huge_integer, value.values()))
-        case list():
-            return any(map(_has_huge_integer, value))
-        case int():
-            return not -(2**63) <= value < 2**63
-        case _:
-            return False
+def _fault(value: object, depth: int = 0) -> str | None:
+    """What tomllib takes and kvtool does not.
+
+    TOML has integers of 64 bits; tomllib takes any, also those that Python refuses to print. The depth is
+    bounded since whatever walks a document recurses.
+    """
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "an integer of more than 64 bits"
+    if not isinstance(value, dict | list):
+        return None
+    if depth == _DEEPEST:
+        return "nested too deeply"
+    inner = value.values() if isinstance(value, dict) else value
+    return next((fault for each in inner if (fault := _fault(each, depth + 1)) is not None), None)

@@ -1,0 +1,193 @@
+"""The console script: finds the subcommand, builds its parser, and turns every error into a line and an exit code.
+
+A subcommand NAME is the module kvtool.cli.NAME, imported only when it is called: with `configure(parser)`, which adds its
+arguments, and `run(call)`, which returns the exit code.
+"""
+
+import argparse
+import codecs
+import difflib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from kvtool import __version__
+from kvtool.cli.call import Call, to_json
+from kvtool.errors import KvtoolError, SettingsError, UsageError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "mount": ("mount the store: snapshots as ordinary files", "Mounting"),
+    "umount": ("finish what is being written and unmount", "Mounting"),
+    "status": ("what the running mount does", "Mounting"),
+    "inspect": ("list snapshots with their sizes, or show one", "Snapshots"),
+    "cat": ("write a snapshot to standard output, without a mount", "Snapshots"),
+    "chunk": ("store a file as a snapshot, without a mount", "Snapshots"),
+    "gc": ("free the space of chunks that nothing needs", "Store"),
+    "config": ("show the settings, and where each comes from", "Store"),
+}
+
+_METAVARS = {"size": "SIZE", "duration": "DURATION", "path": "PATH", "count": "N", "choice": "CHOICE"}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose errors are UsageError, and that takes no abbreviated flags."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"`{self.prog} --help` lists what it takes")
+
+
+def root_parser() -> Parser:
+    """The parser for calls without a subcommand: help and version."""
+    lines: list[str] = []
+    for group in dict.fromkeys(group for _, group in COMMANDS.values()):
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:<9} {text}" for name, (text, its) in COMMANDS.items() if its == group]
+    parser = Parser(
+        prog="kvtool",
+        usage="kvtool COMMAND [ARGUMENTS]",
+        description="Stores llama-server's saved slots as content-defined chunks, and shows them as ordinary files.",
+        epilog="\n".join([*lines[1:], "", "`kvtool COMMAND --help` tells about one command."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kvtool {__version__}")
+    return parser
+
+
+def command_parser(name: str) -> Parser:
+    """The parser of one subcommand, a key of COMMANDS: its own arguments, and those that all have."""
+    from kvtool.settings.fields import FIELDS, env_name, kind, show
+
+    parser = Parser(prog=f"kvtool {name}", description=COMMANDS[name][0])
+    import_module(f"kvtool.cli.{name}").configure(parser)
+    parser.add_argument("--json", action="store_true", help="answer in JSON, errors too")
+    group = parser.add_argument_group("settings", "from all layers; `kvtool config --explain` shows them")
+    group.add_argument("--config", metavar="FILE", help="read this file too, above the other two")
+    for key, field in FIELDS.items():
+        default = "" if field.default_factory else f"default {show(key, field.default)}, "
+        group.add_argument(
+            f"--{key}",
+            default=argparse.SUPPRESS,
+            help=f"{field.description} ({default}{env_name(key)})".replace("%", "%%"),
+            **_bool_or_value(kind(key)),
+        )
+    return parser
+
+
+def _bool_or_value(kind: str) -> dict[str, Any]:
+    if kind == "bool":
+        return {"nargs": "?", "const": "true", "metavar": "true|false"}
+    return {"metavar": _METAVARS[kind]}
+
+
+def _join_bools(argv: Sequence[str]) -> list[str]:
+    """`--mount.allow_other` with its value joined to it, since argparse would take any next argument for one."""
+    from kvtool.settings.fields import FIELDS, kind
+
+    bools = {f"--{key}" for key in FIELDS if kind(key) == "bool"}
+    end = argv.index("--") if "--" in argv else len(argv)
+    joined: list[str] = []
+    for word in argv[:end]:
+        if joined and joined[-1] in bools and word in ("true", "false"):
+            joined[-1] += f"={word}"
+        else:
+            if joined and joined[-1] in bools:
+                joined[-1] += "=true"
+            joined.append(word)
+    if joined and joined[-1] in bools:
+        joined[-1] += "=true"
+    return joined + list(argv[end:])
+
+
+def parse(argv: Sequence[str]) -> tuple[str, Call]:
+    """The subcommand's name and its call. Raises UsageError; SystemExit after help or version."""
+    if not argv or argv[0] not in COMMANDS:
+        _, words = root_parser().parse_known_args(argv)
+        unknown = next((word for word in words if not word.startswith("-")), None)
+        if unknown is None:
+            raise UsageError("the command is missing", hint="`kvtool --help` lists the commands")
+        if unknown in COMMANDS:
+            raise UsageError(f"arguments stand after the command: kvtool {unknown} ...")
+        near = difflib.get_close_matches(unknown, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
+        raise UsageError(f"{unknown!r} is not a command", hint=hint)
+    from kvtool.settings.fields import FIELDS
+
+    name = argv[0]
+    args = command_parser(name).parse_args(_join_bools(argv[1:]))
+    given = vars(args)
+    return name, Call(args, {key: given[key] for key in FIELDS if key in given})
+
+
+def entry() -> int:
+    """Run the command line of this process. Returns the exit code; no exception but SystemExit leaves it."""
+    argv = sys.argv[1:]
+    _print_any_name()
+    call: Call | None = None
+    try:
+        name, call = parse(argv)
+        code: int = import_module(f"kvtool.cli.{name}").run(call)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever reads has enough. The interpreter flushes again at exit, which must not fail in turn.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return _report("interrupted", "interrupted", None, 130, argv)
+    except KvtoolError as error:
+        return _report(
+            error.code,
+            error.message,
+            error.hint,
+            error.exit_code,
+            argv,
+            lines=isinstance(error, SettingsError),
+        )
+    except OSError as error:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        reason = error.strerror or str(error)
+        return _report("os", f"{name}: {reason}" if name else reason, None, 1, argv)
+    except Exception as error:
+        if call is not None and call.debug:
+            traceback.print_exc()
+        what = f"internal error: {type(error).__name__}: {error}"
+        return _report("internal", what, "run it again with `--log.level debug` to see where", 1, argv)
+
+
+def _report(
+    code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str], *, lines: bool = False
+) -> int:
+    """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`."""
+    if "--json" in argv[: argv.index("--") if "--" in argv else None]:
+        error = {"code": code, "message": message, "hint": hint, "exit": exit_code}
+        print(to_json({"error": error}))
+    else:
+        text = f"{message}; {hint}" if hint else message
+        # Names may hold line breaks and terminal escapes.
+        text = "".join(
+            c if (c >= " " and c != "\x7f") or (lines and c == "\n") else repr(c)[1:-1] for c in text
+        )
+        print(f"kvtool: error: {text}", file=sys.stderr)
+    return exit_code
+
+
+def _print_any_name() -> None:
+    """Let standard output take any text: bytes of names as they were, other characters it lacks escaped."""
+
+    def encode(error: UnicodeError) -> tuple[str | bytes, int]:
+        try:
+            return codecs.lookup_error("surrogateescape")(error)
+        except UnicodeError:
+            return codecs.lookup_error("backslashreplace")(error)
+
+    codecs.register_error("kvtool", encode)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="kvtool")
