@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtool.errors import KvtoolError
+from kvtool.errors import KvtoolError, NoStore
 
 if TYPE_CHECKING:
     from kvtool.settings.layers import Resolved
@@ -32,8 +32,8 @@ class Call:
     def resolved(self) -> "Resolved":
         """All layers with their origins; also when settings are wrong: see its `problems`.
 
-        The store's own layer is found with the others' store.path. Raises StoreFormatError for a store.toml that
-        is not usable, OSError for one that cannot be read.
+        The store's own layer is found with the others' store.path. Raises StoreFormatError for a
+        store.toml that is not usable, OSError for one that cannot be read.
         """
         from kvtool.settings.layers import resolve
 
@@ -79,12 +79,11 @@ class Call:
 
 
 def to_json(data: dict[str, Any]) -> str:
-    """`data` on one line, or indented for a terminal. Undecodable bytes of names are lone surrogate escapes."""
+    """`data` on one line, or indented for a terminal; undecodable bytes of names as escapes."""
     return json.dumps(data, indent=2 if sys.stdout is not None and sys.stdout.isatty() else None)
 
 
 def _store_layer(path: Path) -> dict[str, tuple[Any, str]] | None:
-    from kvtool.errors import NoStore
     from kvtool.store import format as store_format
 
     try:

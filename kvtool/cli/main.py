@@ -1,7 +1,7 @@
-"""The console script: finds the subcommand, builds its parser, and turns every error into a line and an exit code.
+"""The console script: finds the subcommand, and turns every error into a line and an exit code.
 
-A subcommand NAME is the module kvtool.cli.NAME, imported only when it is called: with `configure(parser)`, which adds its
-arguments, and `run(call)`, which returns the exit code.
+A subcommand NAME is the module kvtool.cli.NAME, imported only when it is called: with `configure(parser)`,
+which adds its arguments, and `run(call)`, which returns the exit code.
 """
 
 import argparse
@@ -30,8 +30,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("show the settings, and where each comes from", "Store"),
 }
 
-_METAVARS = {"size": "SIZE", "duration": "DURATION", "path": "PATH", "count": "N", "choice": "CHOICE"}
-
 
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors are UsageError, and that takes no abbreviated flags."""
@@ -52,7 +50,7 @@ def root_parser() -> Parser:
     parser = Parser(
         prog="kvtool",
         usage="kvtool COMMAND [ARGUMENTS]",
-        description="Stores llama-server's saved slots as content-defined chunks, and shows them as ordinary files.",
+        description="llama-server's saved slots as ordinary files, stored as content-defined chunks.",
         epilog="\n".join([*lines[1:], "", "`kvtool COMMAND --help` tells about one command."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,32 +60,33 @@ def root_parser() -> Parser:
 
 def command_parser(name: str) -> Parser:
     """The parser of one subcommand, a key of COMMANDS: its own arguments, and those that all have."""
-    from kvtool.settings.fields import FIELDS, env_name, kind, show
+    from kvtool.settings.fields import FIELDS, choices, env_name, kind, show
 
     parser = Parser(prog=f"kvtool {name}", description=COMMANDS[name][0])
     import_module(f"kvtool.cli.{name}").configure(parser)
     parser.add_argument("--json", action="store_true", help="answer in JSON, errors too")
-    group = parser.add_argument_group("settings", "from all layers; `kvtool config --explain` shows them")
-    group.add_argument("--config", metavar="FILE", help="read this file too, above the other two")
+    parser.add_argument("--config", metavar="FILE", help="read this settings file too, above the other two")
+    # The settings would fill the usage, and are all alike.
+    usage = parser.format_usage().removeprefix("usage: ").rstrip("\n")
+    parser.usage = f"{usage} [--SECTION.KEY VALUE ...]".replace("%", "%%")
+    group = parser.add_argument_group(
+        "settings", "`kvtool config --explain` shows where their values come from"
+    )
     for key, field in FIELDS.items():
         default = "" if field.default_factory else f"default {show(key, field.default)}, "
+        optional: dict[str, Any] = {"nargs": "?", "const": "true"} if kind(key) == "bool" else {}
         group.add_argument(
             f"--{key}",
             default=argparse.SUPPRESS,
+            metavar="|".join(choices(key)) or kind(key).upper(),
             help=f"{field.description} ({default}{env_name(key)})".replace("%", "%%"),
-            **_bool_or_value(kind(key)),
+            **optional,
         )
     return parser
 
 
-def _bool_or_value(kind: str) -> dict[str, Any]:
-    if kind == "bool":
-        return {"nargs": "?", "const": "true", "metavar": "true|false"}
-    return {"metavar": _METAVARS[kind]}
-
-
 def _join_bools(argv: Sequence[str]) -> list[str]:
-    """`--mount.allow_other` with its value joined to it, since argparse would take any next argument for one."""
+    """`--mount.allow_other` joined with its value, as argparse would take any next argument for one."""
     from kvtool.settings.fields import FIELDS, kind
 
     bools = {f"--{key}" for key in FIELDS if kind(key) == "bool"}
@@ -109,9 +108,9 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
     """The subcommand's name and its call. Raises UsageError; SystemExit after help or version."""
     if not argv or argv[0] not in COMMANDS:
         _, words = root_parser().parse_known_args(argv)
-        unknown = next((word for word in words if not word.startswith("-")), None)
-        if unknown is None:
+        if not words:
             raise UsageError("the command is missing", hint="`kvtool --help` lists the commands")
+        unknown = next((word for word in words if not word.startswith("-")), words[0])
         if unknown in COMMANDS:
             raise UsageError(f"arguments stand after the command: kvtool {unknown} ...")
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
@@ -143,14 +142,7 @@ def entry() -> int:
     except KeyboardInterrupt:
         return _report("interrupted", "interrupted", None, 130, argv)
     except KvtoolError as error:
-        return _report(
-            error.code,
-            error.message,
-            error.hint,
-            error.exit_code,
-            argv,
-            lines=isinstance(error, SettingsError),
-        )
+        return _report(error.code, error.message, error.hint, error.exit_code, argv)
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         reason = error.strerror or str(error)
@@ -162,21 +154,25 @@ def entry() -> int:
         return _report("internal", what, "run it again with `--log.level debug` to see where", 1, argv)
 
 
-def _report(
-    code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str], *, lines: bool = False
-) -> int:
+def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str]) -> int:
     """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`."""
     if "--json" in argv[: argv.index("--") if "--" in argv else None]:
         error = {"code": code, "message": message, "hint": hint, "exit": exit_code}
         print(to_json({"error": error}))
-    else:
-        text = f"{message}; {hint}" if hint else message
-        # Names may hold line breaks and terminal escapes.
-        text = "".join(
-            c if (c >= " " and c != "\x7f") or (lines and c == "\n") else repr(c)[1:-1] for c in text
-        )
-        print(f"kvtool: error: {text}", file=sys.stderr)
+        return exit_code
+    # Several wrong settings are the only message of several lines; elsewhere a line break is part of a name.
+    lines = message.split("\n") if code == SettingsError.code else [message]
+    if hint and len(lines) > 1:
+        lines.append(hint)
+    elif hint:
+        lines[0] += f"; {hint}"
+    print("kvtool: error: " + "\n".join(map(_printable, lines)), file=sys.stderr)
     return exit_code
+
+
+def _printable(text: str) -> str:
+    """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _print_any_name() -> None:

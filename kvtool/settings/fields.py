@@ -76,7 +76,9 @@ Count = Annotated[int, BeforeValidator(_read_count), Kind("count")]
 def default_store_path(environ: Mapping[str, str]) -> Path:
     """XDG_DATA_HOME/kvtool, or ~/.local/share/kvtool. XDG has it that a relative path does not count."""
     data_home = environ.get("XDG_DATA_HOME", "")
-    return (Path(data_home) if os.path.isabs(data_home) else Path("~/.local/share").expanduser()) / "kvtool"
+    return (
+        Path(data_home) if os.path.isabs(data_home) else Path(os.path.expanduser("~/.local/share"))
+    ) / "kvtool"
 
 
 def _default_stubs(section: dict[str, Any]) -> Path:
@@ -194,6 +196,11 @@ def bounds(key: str) -> tuple[int | float, int | float] | None:
     return (least[0], largest[0]) if least and largest else None
 
 
+def choices(key: str) -> tuple[str, ...]:
+    """The words among which a value is chosen; empty for what is no choice."""
+    return ("true", "false") if kind(key) == "bool" else get_args(FIELDS[key].annotation)
+
+
 def describe(key: str) -> str:
     """What a value has to be: "a size from 1 MiB to 16 GiB"."""
     what = {
@@ -202,7 +209,7 @@ def describe(key: str) -> str:
         "path": "an absolute path, or one that begins with ~/",
         "count": "a whole number",
         "bool": "true or false",
-        "choice": "one of " + ", ".join(map(str, get_args(FIELDS[key].annotation))),
+        "choice": "one of " + ", ".join(choices(key)),
     }[kind(key)]
     limits = bounds(key)
     return f"{what} from {show(key, limits[0])} to {show(key, limits[1])}" if limits else what

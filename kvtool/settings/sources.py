@@ -126,7 +126,7 @@ class Sources:
 def user_file(environ: Mapping[str, str]) -> Path:
     """XDG_CONFIG_HOME/kvtool/config.toml, or the same in ~/.config."""
     config_home = environ.get("XDG_CONFIG_HOME", "")
-    base = Path(config_home) if os.path.isabs(config_home) else Path("~/.config").expanduser()
+    base = Path(config_home) if os.path.isabs(config_home) else Path(os.path.expanduser("~/.config"))
     return base / "kvtool" / "config.toml"
 
 
