@@ -69,9 +69,7 @@ def command_parser(name: str) -> Parser:
     # The settings would fill the usage, and are all alike.
     usage = parser.format_usage().removeprefix("usage: ").rstrip("\n")
     parser.usage = f"{usage} [--SECTION.KEY VALUE ...]".replace("%", "%%")
-    group = parser.add_argument_group(
-        "settings", "`kvtool config --explain` shows where their values come from"
-    )
+    group = parser.add_argument_group("settings", "`kvtool config --explain` shows where each comes from")
     for key, field in FIELDS.items():
         default = "" if field.default_factory else f"default {show(key, field.default)}, "
         optional: dict[str, Any] = {"nargs": "?", "const": "true"} if kind(key) == "bool" else {}

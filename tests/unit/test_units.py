@@ -83,7 +83,8 @@ def test_sizes_for_people(size: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("1h30m", 5400), ("2d", 172800), ("45", 45), ("1h 0.5", 3600.5), ("0", 0)]
+    ("text", "seconds"),
+    [("90s", 90), ("1h30m", 5400), ("2d", 172800), ("45", 45), ("1h 0.5", 3600.5), ("0", 0)],
 )
 def test_durations_as_people_write_them(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
