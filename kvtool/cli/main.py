@@ -124,19 +124,27 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
 
 def entry() -> int:
     """Run the command line of this process. Returns the exit code; no exception but SystemExit leaves it."""
-    argv = sys.argv[1:]
     _print_any_name()
-    call: Call | None = None
     try:
-        name, call = parse(argv)
-        code: int = import_module(f"kvtool.cli.{name}").run(call)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
+        try:
+            return _run(sys.argv[1:])
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         # Whoever reads has enough. The interpreter flushes again at exit, which must not fail in turn.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
+
+
+def _run(argv: Sequence[str]) -> int:
+    call: Call | None = None
+    try:
+        name, call = parse(argv)
+        code: int = import_module(f"kvtool.cli.{name}").run(call)
+        return code
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         return _report("interrupted", "interrupted", None, 130, argv)
     except KvtoolError as error:

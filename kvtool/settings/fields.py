@@ -76,9 +76,8 @@ Count = Annotated[int, BeforeValidator(_read_count), Kind("count")]
 def default_store_path(environ: Mapping[str, str]) -> Path:
     """XDG_DATA_HOME/kvtool, or ~/.local/share/kvtool. XDG has it that a relative path does not count."""
     data_home = environ.get("XDG_DATA_HOME", "")
-    return (
-        Path(data_home) if os.path.isabs(data_home) else Path(os.path.expanduser("~/.local/share"))
-    ) / "kvtool"
+    base = data_home if os.path.isabs(data_home) else os.path.expanduser("~/.local/share")
+    return Path(base) / "kvtool"
 
 
 def _default_stubs(section: dict[str, Any]) -> Path:

@@ -217,11 +217,12 @@ def test_any_bytes_in_a_name_are_printed(run: Run, env: dict[str, str]) -> None:
     run("config", "--explain", "--store.path", "/srv/é", env=env)
 
 
-def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("argv", [["config"], ["--help"], ["config", "--json", "--x"]])
+def test_a_closed_pipe_is_no_traceback(argv: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "kvtool", "config"], stdout=writing, stderr=subprocess.PIPE, check=False
+        [sys.executable, "-m", "kvtool", *argv], stdout=writing, stderr=subprocess.PIPE, check=False
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")

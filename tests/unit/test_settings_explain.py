@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import Field
-from pydantic.fields import FieldInfo
 
 from kvtool.settings import fields
 from kvtool.settings.explain import explain, explain_key, page, table
@@ -123,7 +123,7 @@ def test_every_setting_has_a_page(resolved: Resolved, key: str) -> None:
 def test_a_secret_is_shown_nowhere(
     resolved: Resolved, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    field: FieldInfo = Field(default="info", description="a token", json_schema_extra={"secret": True})
+    field: Any = Field(default="info", description="a token", json_schema_extra={"secret": True})
     old = fields.FIELDS["log.level"]
     field.annotation, field.metadata = old.annotation, old.metadata
     monkeypatch.setitem(fields.FIELDS, "log.level", field)
