@@ -20,14 +20,14 @@ def run(call: Call) -> int:
     status = control.ask(layout, "status")
     status.pop("command")
     shared = status["bytes_saved"] - status["bytes_new"]
+    stored, saved, new = (format_size(status[key]) for key in ("pack_bytes", "bytes_saved", "bytes_new"))
     text = "\n".join(
         [
             f"store       {status['store']}",
             f"stubs       {status['stubs']}",
             f"mounted on  {status['mountpoint']} for {status['seconds']:.0f} s (process {status['pid']})",
-            f"stored      {format_size(status['pack_bytes'])} in {status['packs']} packs, {status['chunks']} chunks",
-            f"saved       {format_size(status['bytes_saved'])} since the start, {format_size(status['bytes_new'])} of"
-            f" it new, {format_size(shared)} already there",
+            f"stored      {stored} in {status['packs']} packs, {status['chunks']} chunks",
+            f"saved       {saved} since the start, {new} of it new, {format_size(shared)} already there",
             f"files       {status['open_files']} open, {status['unfinished_saves']} saves unfinished",
         ]
     )

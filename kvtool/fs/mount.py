@@ -1,4 +1,4 @@
-"""A mount from start to end: what runs, in which order it comes up, and how it goes down with nothing lost."""
+"""A mount from start to end: what runs, how it comes up, and how it goes down with nothing lost."""
 
 import logging
 import os
