@@ -67,10 +67,19 @@ def run(layout: Layout, sizes: ChunkSizes, options: MountOptions, ready: Callabl
             "after the last stop: %s", ", ".join(f"{key} {value}" for key, value in vars(recovered).items())
         )
     try:
-        trio.run(_Mount(store, place, options, held.fd, ready).main, strict_exception_groups=False)
+        trio.run(_Mount(store, place, options, held.fd, ready).main)
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
     finally:
         store.close()
     held.release()
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first, out of the groups that the nurseries wrapped it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class _MountedFiles(Environment):
