@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(call: Call) -> int:
     """Has the running mount collect, or does it under the lock when none runs."""
-    from kvtool.store import collect, control, lock, recover
+    from kvtool.store import collect, control, recover
     from kvtool.store import layout as store_layout
 
     layout = layout_of(call.settings)
@@ -25,14 +25,9 @@ def run(call: Call) -> int:
         answer = control.ask(layout, "gc", dry_run=dry_run)
         freed = collect.Collected(answer["packs"], answer["bytes"])
     except control.NotRunning:
-        held = lock.acquire(layout)
-        store, recovered = recover.open_recovered(
-            layout, held, sync=call.settings.store.durability == "power"
-        )
-        leftovers = recovered.leftovers
-        freed = collect.collect(store, dry_run=dry_run)
-        store.close()
-        held.release()
+        with recover.writer(layout, sync=True) as (store, recovered, _):
+            leftovers = recovered.leftovers
+            freed = collect.collect(store, dry_run=dry_run)
     verb = "would be freed" if dry_run else "freed"
     text = f"{freed.packs} packs, {format_size(freed.bytes)} {verb}"
     if leftovers:
