@@ -1,7 +1,8 @@
 """Write and read a file the way llama-server does, system call by system call.
 
-A save goes through glibc's stdio: full buffers, then whole blocks straight from the caller's memory. Models with
-recurrent state append their checkpoints through a second descriptor. A restore opens the file three times.
+A save goes through glibc's stdio: full buffers, then whole blocks straight from the caller's memory. Models
+with recurrent state append their checkpoints through a second descriptor. A restore opens the file three
+times.
 """
 
 import os
@@ -11,6 +12,7 @@ from tests.synth import Snapshot
 
 _PAGE = 4096
 _STDIO_LIMIT = 8192
+_CHECKPOINT = 13 << 20
 
 
 def stdio_writes(pieces: Iterable[bytes], buffer: int = _PAGE) -> Iterator[bytes | memoryview]:
@@ -67,24 +69,27 @@ def save_like_proxy(directory: str, name: str, snapshot: Snapshot) -> str:
     return path
 
 
-def read_like_llama(path: str, state_end: int | None = None) -> bytes:
-    """Restore: a look at the tail and the first page, then all of it (up to `state_end`), then the checkpoints."""
+def read_like_llama(path: str, state_end: int | None = None) -> bytearray:
+    """Restore: a look at the tail and the first page, then the state (up to `state_end`, else everything) in
+    large reads, then the checkpoints.
+    """
     with _Closing(os.open(path, os.O_RDONLY)) as fd:
         size = _read_tail(fd)
         os.read(fd, _PAGE)
+    whole = bytearray(size)
     end = size if state_end is None else state_end
     with _Closing(os.open(path, os.O_RDONLY)) as fd:
         _read_tail(fd)
-        parts = list(_read_to(fd, end, 1 << 24))
+        at = _read_into(fd, whole, 0, end, 1 << 24)
     if end < size:
         with _Closing(os.open(path, os.O_RDONLY)) as fd:
             os.lseek(fd, 0, os.SEEK_END)
-            at = os.lseek(fd, end, os.SEEK_SET)
+            os.lseek(fd, end, os.SEEK_SET)
+            step = 2 * _PAGE - 1
             while at < size:
-                for want in (2 * _PAGE - 1, 13 << 20):
-                    parts += _read_to(fd, want, want)
-                at = os.lseek(fd, 0, os.SEEK_CUR)
-    return b"".join(parts)
+                at = _read_into(fd, whole, at, min(size, at + step), step)
+                step = 2 * _PAGE - 1 if step == _CHECKPOINT else _CHECKPOINT
+    return whole
 
 
 def _read_tail(fd: int) -> int:
@@ -95,11 +100,15 @@ def _read_tail(fd: int) -> int:
     return size
 
 
-def _read_to(fd: int, length: int, step: int) -> Iterator[bytes]:
-    """Read so many bytes, or to the end of the file."""
-    while length and (part := os.read(fd, min(step, length))):
-        length -= len(part)
-        yield part
+def _read_into(fd: int, whole: bytearray, start: int, end: int, step: int) -> int:
+    """Fill `whole` from `start` to `end`, a short file is an EOFError. Returns `end`."""
+    view = memoryview(whole)
+    while start < end:
+        got = os.readv(fd, [view[start : min(end, start + step)]])
+        if not got:
+            raise EOFError(f"the file ends at byte {start} of {len(whole)}")
+        start += got
+    return end
 
 
 def _write_all(fd: int, data: bytes | memoryview) -> None:

@@ -1,7 +1,8 @@
-"""Real mounts for tests: each a `kvtool mount` process of its own, always gone afterwards.
+"""Real mounts for tests, demo and benchmark: each a `kvtool mount` process of its own, always gone afterwards.
 
-A test that touches a mount can hang in the kernel, where no signal reaches it. So every mount has a watchdog that
-aborts its FUSE connection, which answers all waiting calls with ENOTCONN; the test then fails with its own traceback.
+A test that touches a mount can hang in the kernel, where no signal reaches it. So every mount has a
+watchdog that aborts its FUSE connection, which answers all waiting calls with ENOTCONN; the test then fails
+with its own traceback. Standard library only; the pytest fixtures are in conftest.py.
 
     def test_something(mount):
         (mount.dir / "a").write_bytes(b"x")
@@ -18,12 +19,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-import pytest
 
 from tests import processes
 from tests.logs import alarms, unexpected
@@ -40,8 +39,8 @@ class MountFailed(Exception):
 class MountedStore:
     """A store, a stub tree and a mount of them in a folder of its own; a context manager.
 
-    `dir`, `store` and `stubs` are the three folders, `flags` what is passed to `kvtool mount` in addition, `limit` the seconds
-    after which the watchdog aborts the connection, counted anew at each start.
+    `dir`, `store` and `stubs` are the three folders, `flags` what is passed to `kvtool mount` in addition,
+    `limit` the seconds after which the watchdog aborts the connection, counted anew at each start.
     """
 
     def __init__(self, root: Path, *flags: str, limit: float = 120) -> None:
@@ -98,7 +97,12 @@ class MountedStore:
             *flags,
         ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us: we unmount
         )
         answered = threading.Event()
         self._reader = threading.Thread(target=self._read_log, args=(self._process, answered), daemon=True)
@@ -162,7 +166,9 @@ class MountedStore:
 
     @property
     def connection(self) -> int | None:
-        """The number of the FUSE connection, found without touching the mount; None when there is no mount."""
+        """The number of the FUSE connection, found without touching the mount; None when there is no
+        mount.
+        """
         return connection_of(self.dir)
 
     def kvtool(
@@ -247,47 +253,31 @@ def connection_of(mountpoint: Path) -> int | None:
 
 
 def abort(mountpoint: Path) -> None:
-    """Abort the FUSE connection of a mountpoint, if there is one and we may. Never touches the mount itself."""
+    """Abort the FUSE connection of a mountpoint, if there is one and we may. Never touches the mount
+    itself.
+    """
     number = connection_of(mountpoint)
     if number is None:
         return
-    if not (_CONNECTIONS / str(number)).exists() and os.geteuid() == 0:
-        subprocess.run(
-            ["mount", "-t", "fusectl", "fusectl", str(_CONNECTIONS)], check=False, capture_output=True
-        )
+    ours = not any(_CONNECTIONS.iterdir()) and not _mount("-t", "fusectl", "fusectl", str(_CONNECTIONS))
     with contextlib.suppress(OSError):
         (_CONNECTIONS / str(number) / "abort").write_text("1")
+    if ours:
+        subprocess.run(["umount", str(_CONNECTIONS)], check=False, capture_output=True)
+
+
+def _mount(*arguments: str) -> int:
+    return subprocess.run(["mount", *arguments], check=False, capture_output=True).returncode
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder with a short path (control sockets), removed afterwards unless something is still mounted in it."""
+    """A folder with a short path (control sockets), removed afterwards unless something is still mounted
+    in it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="kvtool-test-"))
     try:
         yield folder
     finally:
         if str(folder) not in Path("/proc/self/mountinfo").read_text():
             shutil.rmtree(folder)
-
-
-StartMount = Callable[..., MountedStore]
-
-
-@pytest.fixture
-def mounts() -> Iterator[StartMount]:
-    """Start mounts with flags of one's own: `mounts("--mount.cache", "32 MiB", limit=60)`."""
-    if not os.path.exists("/dev/fuse") and "CI" not in os.environ:
-        pytest.skip("there is no /dev/fuse here")
-    with contextlib.ExitStack() as stack:
-
-        def start(*flags: str, limit: float = 120) -> MountedStore:
-            folder = stack.enter_context(temporary_folder())
-            return stack.enter_context(MountedStore(folder, *flags, limit=limit))
-
-        yield start
-
-
-@pytest.fixture
-def mount(mounts: StartMount) -> MountedStore:
-    """A mount with default settings."""
-    return mounts()

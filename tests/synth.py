@@ -1,8 +1,9 @@
 """Deterministic snapshots in llama.cpp's slot-file layout, made without llama.cpp.
 
-The bytes of a token's K and V rows are a function of (layer, all tokens up to it), as in a real cache: computing
-a prefix again gives the same bytes, another conversation with the same beginning shares its rows, and since the file
-is layer-major every turn inserts rows inside every layer's block. A recurrent state depends on all tokens at once.
+The bytes of a token's K and V rows are a function of (layer, all tokens up to it), as in a real cache:
+computing a prefix again gives the same bytes, another conversation with the same beginning shares its rows,
+and since the file is layer-major every turn inserts rows inside every layer's block. A recurrent state
+depends on all tokens at once.
 
     first = Conversation(PLAIN, seed=1).turn(3000)
     first.snapshot().data                      # bytes of the slot file
@@ -47,7 +48,9 @@ HYBRID = Shape(layers=2, row=4096, state=13 * 1024 * 1024)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One slot file: `pieces` as the server hands them to `fwrite`, `appendix` as it hands them to `writev`."""
+    """One slot file: `pieces` as the server hands them to `fwrite`, `appendix` as it hands them to
+    `writev`.
+    """
 
     pieces: list[bytes]
     appendix: list[list[bytes]]
@@ -127,7 +130,9 @@ class Conversation:
             yield self._state(n)
 
     def _appendix(self) -> Iterator[list[bytes]]:
-        """Checkpoints in the order they were made, then where the appendix begins (for the reader's tail read)."""
+        """Checkpoints in the order they were made, then where the appendix begins (for the reader's tail
+        read).
+        """
         head = struct.pack("<III", _SCKP, 1, len(self._checkpoints))
         for position in self._checkpoints:
             yield [head + struct.pack("<QQQ", position, 0, self.shape.state), self._state(position)]
