@@ -1,4 +1,4 @@
-"""Real mounts for tests, demo and benchmark: each a `kvtool mount` process of its own, always gone afterwards.
+"""Real mounts for tests, demo and benchmark: `kvtool mount` processes that are always gone afterwards.
 
 A test that touches a mount can hang in the kernel, where no signal reaches it. So every mount has a
 watchdog that aborts its FUSE connection, which answers all waiting calls with ENOTCONN; the test then fails
@@ -98,6 +98,7 @@ class MountedStore:
         ]
         self._process = subprocess.Popen(
             command,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -160,6 +161,12 @@ class MountedStore:
         return ["--store.path", str(self.store), "--store.stubs", str(self.stubs)]
 
     @property
+    def environment(self) -> dict[str, str]:
+        """This process's environment without the user's own settings of kvtool."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("KVTOOL_")}
+        return kept | {"XDG_CONFIG_HOME": str(self.root / "config")}
+
+    @property
     def pack_bytes(self) -> int:
         """Size of all sealed packs; what it grows by is what a save has stored anew."""
         return sum(pack.stat().st_size for pack in (self.store / "packs").rglob("*.pack"))
@@ -177,6 +184,7 @@ class MountedStore:
         """Run another kvtool command on this store."""
         return subprocess.run(
             [sys.executable, "-m", "kvtool", *arguments, *self.settings],
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

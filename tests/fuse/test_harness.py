@@ -30,23 +30,33 @@ def test_a_killed_mount_can_be_started_again(mount: MountedStore) -> None:
 
 
 def test_a_hung_mount_is_aborted_and_named() -> None:
+    pids = []
+
+    def hang(folder: Path) -> None:
+        with MountedStore(folder, limit=3) as mount:
+            pids.extend(mount.processes)
+            os.kill(mount.pid, signal.SIGSTOP)
+            with pytest.raises(OSError, match=r"not connected|abort"):
+                os.stat(mount.dir / "nothing")
+
     with temporary_folder() as folder:
-        with pytest.raises(MountFailed, match="aborted after"):  # noqa: PT012
-            with MountedStore(folder, limit=3) as mount:
-                pids = mount.processes
-                os.kill(mount.pid, signal.SIGSTOP)
-                with pytest.raises(OSError, match=r"not connected|abort"):
-                    os.stat(mount.dir / "nothing")
+        with pytest.raises(MountFailed, match="aborted after"):
+            hang(folder)
         processes.wait_gone(pids, 5)
         assert connection_of(folder / "mnt") is None
 
 
 def test_a_failing_test_leaves_nothing() -> None:
+    pids = []
+
+    def fail(folder: Path) -> None:
+        with MountedStore(folder) as mount:
+            pids.extend(mount.processes)
+            raise ZeroDivisionError
+
     with temporary_folder() as folder:
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012
-            with MountedStore(folder) as mount:
-                pids = mount.processes
-                raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            fail(folder)
         processes.wait_gone(pids, 5)
         assert connection_of(folder / "mnt") is None
 
