@@ -279,11 +279,11 @@ def _mount(*arguments: str) -> int:
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """A folder with a short path (control sockets), removed afterwards unless something is still mounted
     in it.
     """
-    folder = Path(tempfile.mkdtemp(prefix="kvtool-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="kvtool-test-", dir=parent))
     try:
         yield folder
     finally:
