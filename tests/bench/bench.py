@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.bench import loads, throughput
 from tests.bench.peers import PEERS
 from tests.bench.results import Results
-from tests.mounts import temporary_folder
+from tests.mounts import interrupt_once, temporary_folder
 
 Case = Callable[[Results, Path, int, int], None]
 CASES: dict[str, Case] = {
@@ -40,6 +40,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in CASES]:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
 
+    interrupt_once()
     results = Results()
     for peer in PEERS:
         missing = "" if peer.installed() else " (not installed: left out)"

@@ -7,13 +7,12 @@ Standard library only; kvtool is driven by its command line.
 import argparse
 import os
 import shutil
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.llamaio import read_like_llama, save_like_proxy, write_like_llama
-from tests.mounts import MountedStore, MountFailed, temporary_folder
+from tests.mounts import MountedStore, MountFailed, ignore_interrupts, interrupt_once, temporary_folder
 from tests.synth import PLAIN, Conversation, Shape, Snapshot
 from tests.timing import MIB, drop_caches, table, timed
 
@@ -38,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--tokens", type=int, default=3200, help="tokens of the first snapshot, 32 KiB each")
     tokens = parser.parse_args().tokens
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    interrupt_once()
     try:
         with temporary_folder() as folder:
             if shutil.disk_usage(folder).free < ROOM:
@@ -80,7 +79,7 @@ def run(folder: Path, tokens: int) -> None:
             print("Restores are warm: only root may empty the page cache.\n")
         for command in (["status"], ["inspect"], ["inspect", rows[1].name]):
             print(f"$ kvtool {' '.join(command)} --store.path STORE\n{mount.kvtool(*command).stdout}")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on the way out is the same
+        ignore_interrupts()
 
 
 def conversation(shape: Shape, tokens: int) -> list[tuple[str, Snapshot]]:
