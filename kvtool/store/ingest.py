@@ -37,7 +37,9 @@ class Ingest:
     chunk of the file back and cuts it again with what follows, as one pass over all would have.
     """
 
-    def __init__(self, store: Store, *, resume: tuple[bytes, int] | None = None, dry_run: bool = False) -> None:
+    def __init__(
+        self, store: Store, *, resume: tuple[bytes, int] | None = None, dry_run: bool = False
+    ) -> None:
         """Raises ChunkMissing or ChunkCorrupt when the chunk `resume` (id, bytes) cannot be read back."""
         self._store = store
         self._sizes = store.sizes
@@ -64,7 +66,7 @@ class Ingest:
         return self._digest.digest()
 
     def feed(self, buffer: memoryview, start: int, length: int) -> None:
-        """Takes `length` bytes at `start` of the writable `buffer`; the `headroom` before them is overwritten.
+        """Takes `length` bytes at `start` of `buffer`, and overwrites the `headroom` before them.
 
         Raises OSError, such as ENOSPC.
         """
