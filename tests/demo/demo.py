@@ -52,7 +52,7 @@ def main() -> int:
     except MountFailed as problem:
         print(f"demo: {problem}", file=sys.stderr)
         return 1
-    print("\nUnmounted; nothing is left behind.")
+    print("Unmounted; nothing is left behind.")
     return 0
 
 
@@ -68,18 +68,23 @@ def run(folder: Path, tokens: int) -> None:
             rows.append(save(mount, plain, name, snapshot))
             ends[name] = snapshot.state_end
             print(f"  {name}: {rows[-1].new / MIB:.1f} of {rows[-1].size / MIB:.1f} MiB were new")
-        print("\nRestoring through a fresh mount, and comparing every byte:")
+        show(mount, "status")
+        print("Restoring through a fresh mount, and comparing every byte:")
         mount.remount()
         cold = False
         for row in rows:
             cold = restore(mount, plain, row, ends[row.name])
             print(f"  {row.name}: identical")
-        print(f"\n{report(rows, cold)}\n")
+        print(f"\n{report(rows, cold)}")
         if not cold:
-            print("Restores are warm: only root may empty the page cache.\n")
-        for command in (["status"], ["inspect"], ["inspect", rows[1].name]):
-            print(f"$ kvtool {' '.join(command)} --store.path STORE\n{mount.kvtool(*command).stdout}")
+            print("Restores are warm: only root may empty the page cache.")
+        show(mount, "inspect")
+        show(mount, "inspect", rows[1].name)
         ignore_interrupts()
+
+
+def show(mount: MountedStore, *command: str) -> None:
+    print(f"\n$ kvtool {' '.join(command)} --store.path STORE\n{mount.kvtool(*command).stdout}")
 
 
 def conversation(shape: Shape, tokens: int) -> list[tuple[str, Snapshot]]:
