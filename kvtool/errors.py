@@ -81,6 +81,12 @@ class PackDamaged(Damage):
     code = "pack_damaged"
 
 
+class CatalogDamaged(Damage):
+    """The catalog is no SQLite database, or a damaged one; it can be rebuilt from the packs."""
+
+    code = "catalog_damaged"
+
+
 class ChunkMissing(Damage):
     """A snapshot needs a chunk that no pack holds."""
 

@@ -1,0 +1,1 @@
+"""kvtool's tests, demo and benchmark. `make test`, `make demo` and `make bench` run them."""

@@ -19,7 +19,11 @@ def parse_size(text: str) -> int:
         raise UsageError(f"{text!r} is not a size", hint="write it like 64 MiB")
     number, unit = match[1], match[2].lower()
     base = 1000 if len(unit) == 2 and unit.endswith("b") else 1024
-    value = float(number) * base ** _POWERS[unit[:1]] if "." in number else int(number) * base ** _POWERS[unit[:1]]
+    value = (
+        float(number) * base ** _POWERS[unit[:1]]
+        if "." in number
+        else int(number) * base ** _POWERS[unit[:1]]
+    )
     if value != int(value):
         raise UsageError(f"{text!r} is not a whole number of bytes", hint="write it like 64 MiB")
     return int(value)

@@ -1,0 +1,40 @@
+# `make demo` and `make test` are all a newcomer needs: on a fresh Debian 12 they install what is missing
+# (as root, else they say what to install), make .venv and run. A second run finds everything done.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export PYTHON
+
+.PHONY: demo test check bench fuzz clean
+
+demo: .venv/ready-to-run
+	$(BIN)/python -m tests.demo.demo $(ARGS)
+
+test: .venv/ready-to-test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/ready-to-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+# For example: make bench ARGS="--only save,restore --runs 3"
+bench: .venv/ready-to-test
+	$(BIN)/python -m tests.bench.bench $(ARGS)
+
+fuzz: .venv/ready-to-test
+	$(BIN)/python -m tests.property.fuzz $(ARGS)
+
+# What is installed: the program alone, or all that the tests need too.
+.venv/ready-to-run: pyproject.toml .ci/setup
+	.ci/setup .
+	@touch $@
+
+.venv/ready-to-test: pyproject.toml .ci/setup
+	.ci/setup '.[dev,e2e]'
+	@touch $@ .venv/ready-to-run
+
+clean:
+	rm -rf .venv build dist bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

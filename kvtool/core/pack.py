@@ -1,0 +1,103 @@
+"""The pack: an immutable file of chunks that describes itself.
+
+================  ===============================================================================
+offset            content (integers little-endian)
+================  ===============================================================================
+0                 magic `KVTPACK1`, u32 version, u32 0, pack id (16 bytes), zeros up to 4096
+4096              chunk data back to back
+footer offset     n entries: chunk id (32 bytes), u64 offset, u64 length, u64 XXH3-64 of the data
+end - 32          u64 footer offset, u64 n, u64 XXH3-64 of the footer, magic `KVTPEND1`
+================  ===============================================================================
+
+A pack without its trailer was never sealed, and nothing refers to it.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import xxhash
+
+from kvtool.errors import PackDamaged
+
+HEADER_SIZE = 4096
+PACK_ID_SIZE = 16
+VERSION = 1
+_HEADER = struct.Struct("<8sII16s")
+_ENTRY = struct.Struct("<32sQQQ")
+_TRAILER = struct.Struct("<QQQ8s")
+_MAGIC = b"KVTPACK1"
+_END_MAGIC = b"KVTPEND1"
+TRAILER_SIZE = _TRAILER.size
+
+
+class Entry(NamedTuple):
+    """One chunk of a pack: its SHA-256, where its data begins in the file, its bytes, XXH3-64 of them."""
+
+    id: bytes
+    offset: int
+    length: int
+    checksum: int
+
+
+class Trailer(NamedTuple):
+    """Where the footer lies: offset and chunks of the table, and its XXH3-64."""
+
+    footer_offset: int
+    chunks: int
+    checksum: int
+
+    @property
+    def footer_size(self) -> int:
+        """The bytes of the footer's table."""
+        return self.chunks * _ENTRY.size
+
+
+def checksum(data: bytes | bytearray | memoryview) -> int:
+    """XXH3-64 of `data`: finds decay on the way from the disk; the SHA-256 id is what names the bytes."""
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def header(pack_id: bytes) -> bytes:
+    """The 4096 bytes that a pack begins with."""
+    return _HEADER.pack(_MAGIC, VERSION, 0, pack_id).ljust(HEADER_SIZE, b"\0")
+
+
+def decode_header(data: bytes) -> bytes:
+    """The pack id in the header `data`. Raises PackDamaged."""
+    if len(data) != HEADER_SIZE:
+        raise PackDamaged("the pack's header is cut short")
+    magic, version, zero, pack_id = _HEADER.unpack_from(data)
+    if magic != _MAGIC or version != VERSION or zero or any(data[_HEADER.size :]):
+        raise PackDamaged("the pack's header is wrong")
+    return bytes(pack_id)
+
+
+def footer(entries: Sequence[Entry], footer_offset: int) -> bytes:
+    """Footer and trailer for `entries`, to be written at `footer_offset`, where the chunk data ends."""
+    table = b"".join([_ENTRY.pack(*entry) for entry in entries])
+    return table + _TRAILER.pack(footer_offset, len(entries), checksum(table), _END_MAGIC)
+
+
+def decode_trailer(data: bytes, pack_size: int) -> Trailer:
+    """The trailer in the last TRAILER_SIZE bytes of a pack of `pack_size` bytes. Raises PackDamaged."""
+    if len(data) != TRAILER_SIZE or pack_size < HEADER_SIZE + TRAILER_SIZE:
+        raise PackDamaged("the pack is cut short")
+    footer_offset, count, digest, magic = _TRAILER.unpack(data)
+    trailer = Trailer(footer_offset, count, digest)
+    if magic != _END_MAGIC or footer_offset < HEADER_SIZE:
+        raise PackDamaged("the pack has no trailer: it was never sealed, or it is damaged")
+    if footer_offset + trailer.footer_size + TRAILER_SIZE != pack_size:
+        raise PackDamaged("the pack's trailer does not fit its size")
+    return trailer
+
+
+def decode_footer(table: bytes, trailer: Trailer) -> list[Entry]:
+    """The entries of the footer `table`. Raises PackDamaged when they are not what was sealed."""
+    if len(table) != trailer.footer_size or checksum(table) != trailer.checksum:
+        raise PackDamaged("the pack's footer does not match its checksum")
+    entries = [Entry._make(fields) for fields in _ENTRY.iter_unpack(table)]
+    for entry in entries:
+        if entry.offset < HEADER_SIZE or not 0 < entry.length <= trailer.footer_offset - entry.offset:
+            raise PackDamaged(f"the pack's footer places chunk {entry.id.hex()} outside its data")
+    return entries

@@ -1,0 +1,73 @@
+"""Reading chunks back: whole segments into one buffer, every chunk checked as it arrives."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+from kvtool.core.index import Index
+from kvtool.core.pack import checksum
+from kvtool.core.readplan import ReadPlan, Run, Segment
+from kvtool.errors import ChunkCorrupt, ChunkMissing
+from kvtool.store.packs import PackFiles
+from kvtool.store.store import Store
+
+
+def fetch_segment(packs: PackFiles, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
+    """Fills the first `segment.length` bytes of `buffer`.
+
+    Raises ChunkMissing, ChunkCorrupt (naming the chunk), OSError; the buffer then holds nothing of use.
+    """
+    for run in segment.runs:
+        with packs.lease(run.pack) as fd:
+            _read_run(fd, run, buffer)
+    index, checksums = plan.index, plan.placement.checksums
+    position = 0
+    for i in range(segment.first, segment.last):
+        end = index.ends[i] - segment.start
+        if checksum(buffer[position:end]) != checksums[i]:
+            raise ChunkCorrupt(
+                f"chunk {index.id(i).hex()} in pack {packs.path(plan.placement.packs[i])} is damaged",
+                hint="run `kvtool verify`",
+            )
+        position = end
+
+
+def read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
+    """One chunk, verified by its SHA-256. Raises ChunkMissing, ChunkCorrupt, OSError."""
+    location = store.catalog.find([chunk_id]).get(chunk_id)
+    if location is None or location.length != length:
+        raise ChunkMissing(f"chunk {chunk_id.hex()} ({length} bytes) is not in the store")
+    data = bytearray(length)
+    with store.packs.lease(location.pack) as fd:
+        _read_run(fd, Run(location.pack, location.offset, length, 0), memoryview(data))
+    if hashlib.sha256(data).digest() != chunk_id:
+        raise ChunkCorrupt(
+            f"chunk {chunk_id.hex()} in pack {store.packs.path(location.pack)} is damaged",
+            hint="run `kvtool verify`",
+        )
+    return bytes(data)
+
+
+def read_file(store: Store, index: Index) -> Iterator[memoryview]:
+    """The bytes of a snapshot in order, a segment at a time, each valid until the next is asked for.
+
+    Every chunk is looked up before the first byte comes. Raises ChunkMissing, ChunkCorrupt, OSError.
+    """
+    plan = ReadPlan.build(index, store.catalog.place(index))
+    buffer = memoryview(bytearray())
+    for number in range(len(plan)):
+        segment = plan.segment(number)
+        if segment.length > len(buffer):
+            buffer = memoryview(bytearray(segment.length))
+        fetch_segment(store.packs, plan, segment, buffer)
+        yield buffer[: segment.length]
+
+
+def _read_run(fd: int, run: Run, buffer: memoryview) -> None:
+    done = 0
+    while done < run.length:
+        target = buffer[run.target + done : run.target + run.length]
+        got = os.preadv(fd, [target], run.offset + done)
+        if not got:
+            raise ChunkMissing(f"a pack ends before offset {run.offset + run.length}", hint="run `kvtool fsck`")
+        done += got

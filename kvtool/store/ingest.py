@@ -1,0 +1,137 @@
+"""One save: bytes in order go in; they are cut, hashed and looked up, and new chunks go into one pack.
+
+Nothing refers to the pack until `finish` has sealed it and entered it in the catalog; whatever ends a save
+before that leaves nothing behind.
+"""
+
+import hashlib
+from array import array
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import xxhash
+
+from kvtool.core import chunker
+from kvtool.store.catalog import Location
+from kvtool.store.fetch import read_chunk
+from kvtool.store.packs import PackWriter
+from kvtool.store.store import Store
+
+_READ_SIZE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a save gave: its chunks in order (bytes each, ids concatenated), and what of it was new."""
+
+    lengths: "array[int]"
+    ids: bytes
+    new_chunks: int
+    new_bytes: int
+
+
+class Ingest:
+    """One save into a store. After any exception, and when it is given up, call `discard`.
+
+    With `resume` the save begins with that chunk's bytes, read back and verified: an append takes the last
+    chunk of the file back and cuts it again with what follows, as one pass over all would have.
+    """
+
+    def __init__(self, store: Store, *, resume: tuple[bytes, int] | None = None, dry_run: bool = False) -> None:
+        """Raises ChunkMissing or ChunkCorrupt when the chunk `resume` (id, bytes) cannot be read back."""
+        self._store = store
+        self._sizes = store.sizes
+        self._dry_run = dry_run
+        self._digest = xxhash.xxh3_128()
+        self._lengths: array[int] = array("Q")
+        self._ids: list[bytes] = []
+        self._fresh: set[bytes] = set()
+        self._stale: set[bytes] = set()
+        self._reach: dict[int, int] = {}  # pack key -> where its data ends at most
+        self._writer: PackWriter | None = None
+        self._new_bytes = 0
+        self.packs_used: set[int] = set()
+        self._carry = read_chunk(store, *resume) if resume else b""
+
+    @property
+    def headroom(self) -> int:
+        """The bytes that `feed` needs in front of the data."""
+        return self._sizes.max_size
+
+    @property
+    def digest(self) -> bytes:
+        """XXH3-128 of all bytes fed."""
+        return self._digest.digest()
+
+    def feed(self, buffer: memoryview, start: int, length: int) -> None:
+        """Takes `length` bytes at `start` of the writable `buffer`; the `headroom` before them is overwritten.
+
+        Raises OSError, such as ENOSPC.
+        """
+        self._digest.update(buffer[start : start + length])
+        begin = start - len(self._carry)
+        buffer[begin:start] = self._carry
+        self._take(buffer[begin : start + length], final=False)
+
+    def finish(self) -> Saved:
+        """Cuts what is left, seals the pack and enters it in the catalog. Raises OSError."""
+        self._take(memoryview(self._carry), final=True)
+        if self._writer is not None:
+            size = self._writer.seal(sync=self._store.sync)
+            key = self._store.catalog.add_pack(self._writer.id, size, self._writer.entries, self._stale)
+            self.packs_used.add(key)
+            self._writer = None
+        return Saved(self._lengths, b"".join(self._ids), len(self._fresh), self._new_bytes)
+
+    def discard(self) -> None:
+        """Gives the save up and removes its pack."""
+        if self._writer is not None:
+            self._writer.discard()
+            self._writer = None
+
+    def _take(self, data: memoryview, *, final: bool) -> None:
+        chunks: list[tuple[bytes, memoryview]] = []
+        position = 0
+        for length in chunker.cut(data, self._sizes, final=final):
+            piece = data[position : position + length]
+            chunks.append((hashlib.sha256(piece).digest(), piece))
+            self._lengths.append(length)
+            position += length
+        self._carry = bytes(data[position:])
+        self._ids.extend(chunk_id for chunk_id, _ in chunks)
+        known = self._store.catalog.find(chunk_id for chunk_id, _ in chunks)
+        new = []
+        for chunk_id, piece in chunks:
+            if chunk_id in self._fresh:
+                continue
+            if (location := known.get(chunk_id)) is not None:
+                if location.length == len(piece) and self._is_present(location):
+                    self.packs_used.add(location.pack)
+                    continue
+                self._stale.add(chunk_id)
+            self._fresh.add(chunk_id)
+            self._new_bytes += len(piece)
+            new.append((chunk_id, piece))
+        if new and not self._dry_run:
+            if self._writer is None:
+                self._writer = PackWriter(self._store.layout)
+            self._writer.append(new)
+
+    def _is_present(self, location: Location) -> bool:
+        """Whether the chunk's pack is there and long enough; each pack is looked at once a save."""
+        if location.pack not in self._reach:
+            self._reach[location.pack] = self._store.packs.data_end(location.pack)
+        return location.offset + location.length <= self._reach[location.pack]
+
+
+def ingest_file(store: Store, file: BinaryIO, *, dry_run: bool = False) -> Saved:
+    """Saves what is left to read of `file`. Raises OSError; nothing is left behind then."""
+    ingest = Ingest(store, dry_run=dry_run)
+    buffer = memoryview(bytearray(ingest.headroom + _READ_SIZE))
+    try:
+        while count := file.readinto(buffer[ingest.headroom :]):  # type: ignore[attr-defined]
+            ingest.feed(buffer, ingest.headroom, count)
+        return ingest.finish()
+    except BaseException:
+        ingest.discard()
+        raise

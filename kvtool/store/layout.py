@@ -1,0 +1,170 @@
+"""Where things lie in a store and its stub tree, and how both come to be.
+
+One stub tree a store: both carry the same id. Whatever collects or repairs refuses when the stub tree's
+is absent or differs, since an unmounted stub disk must never look like "no snapshot needs anything".
+"""
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvtool.core.chunker import ChunkSizes
+from kvtool.errors import NoStore, UsageError
+from kvtool.store import format as store_format
+from kvtool.store.format import StoreFormat
+
+RESERVED = b".kvtool"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of one store (`root`) and its stub tree (`stubs`)."""
+
+    root: Path
+    stubs: Path
+
+    @property
+    def format(self) -> Path:
+        """The store's parameters, written once."""
+        return self.root / "store.toml"
+
+    @property
+    def lock(self) -> Path:
+        """Its flock is held by the one writer."""
+        return self.root / "lock"
+
+    @property
+    def catalog(self) -> Path:
+        """SQLite: where each chunk lies; a cache of the packs' footers."""
+        return self.root / "catalog.sqlite3"
+
+    @property
+    def packs(self) -> Path:
+        """Sealed packs, in a folder for each first byte of their ids."""
+        return self.root / "packs"
+
+    @property
+    def incoming(self) -> Path:
+        """Packs being written; rubbish after a crash."""
+        return self.root / "incoming"
+
+    @property
+    def staging(self) -> Path:
+        """Plain copies of files written out of order; rubbish after a crash."""
+        return self.root / "staging"
+
+    @property
+    def quarantine(self) -> Path:
+        """Damaged files, put out of the way and never deleted."""
+        return self.root / "quarantine"
+
+    @property
+    def control(self) -> Path:
+        """The socket of the running mount."""
+        return self.root / "control.sock"
+
+    @property
+    def stub_private(self) -> Path:
+        """The part of the stub tree that the mount hides: the store's id, and stubs being written."""
+        return self.stubs / os.fsdecode(RESERVED)
+
+    @property
+    def stub_store_id(self) -> Path:
+        """Names the store that the stubs belong to."""
+        return self.stub_private / "store-id"
+
+    def pack(self, pack_id: bytes) -> Path:
+        """The file of a sealed pack."""
+        name = pack_id.hex()
+        return self.packs / name[:2] / f"{name}.pack"
+
+
+def fsync_directory(path: Path | bytes) -> None:
+    """Makes the names in `path` survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_new(path: Path, content: str) -> None:
+    """Puts `content` at `path` durably and whole."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with aside.open("x", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
+    fsync_directory(path.parent)
+
+
+def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
+    """Makes an empty store and its stub tree. Raises UsageError when either place holds something else."""
+    strangers = [entry for entry in _entries(layout.root) if entry not in {layout.stubs.name, "lock"}]
+    if strangers:
+        raise UsageError(
+            f"{layout.root} is not empty and has no store.toml",
+            hint="choose an empty directory with --store.path",
+        )
+    if layout.stub_store_id.exists():
+        raise UsageError(
+            f"the stub tree {layout.stubs} belongs to another store",
+            hint="choose another with --store.stubs, or name its store with --store.path",
+        )
+    if _entries(layout.stubs):
+        raise UsageError(
+            f"the stub tree {layout.stubs} is not empty", hint="choose an empty directory with --store.stubs"
+        )
+    fmt = StoreFormat(
+        store_id=secrets.token_hex(16),
+        min_size=sizes.min_size,
+        avg_size=sizes.avg_size,
+        max_size=sizes.max_size,
+    )
+    for folder in (layout.packs, layout.incoming, layout.staging, layout.stub_private):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_new(layout.stub_store_id, fmt.store_id + "\n")
+    # store.toml comes last: without it there is no store, and the next start tries again.
+    write_new(layout.format, store_format.dump(fmt))
+    return fmt
+
+
+def check_stub_tree(layout: Layout, fmt: StoreFormat) -> None:
+    """Raises NoStore unless the stub tree is there and is this store's."""
+    try:
+        found = layout.stub_store_id.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise NoStore(
+            f"the stub tree {layout.stubs} of store {layout.root} is not there",
+            hint="mount its disk, or name the right directory with --store.stubs",
+        ) from None
+    if found != fmt.store_id:
+        raise NoStore(
+            f"the stub tree {layout.stubs} belongs to store {found}, not to {layout.root} ({fmt.store_id})",
+            hint="name the right directory with --store.stubs",
+        )
+
+
+def open_or_create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
+    """The store's format, after making the store where there is none. The caller holds the lock."""
+    if layout.format.exists():
+        fmt = store_format.read(layout.format)
+        check_stub_tree(layout, fmt)
+        return fmt
+    return create(layout, sizes)
+
+
+def open_existing(layout: Layout) -> StoreFormat:
+    """The format of a store that must be there. Raises NoStore, StoreFormatError."""
+    fmt = store_format.read(layout.format)
+    check_stub_tree(layout, fmt)
+    return fmt
+
+
+def _entries(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []

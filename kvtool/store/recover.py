@@ -1,0 +1,91 @@
+"""What the one writer does before anything else: drop rubbish, make the catalog agree with the packs."""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvtool.errors import CatalogDamaged, PackDamaged
+from kvtool.store import catalog, packs, stubs
+from kvtool.store.layout import Layout
+from kvtool.store.lock import StoreLock
+from kvtool.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Recovered:
+    """What was found and done: numbers of files."""
+
+    leftovers: int = 0
+    packs_taken_in: int = 0
+    packs_gone: int = 0
+    packs_quarantined: int = 0
+    catalog_rebuilt: bool = False
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+
+def open_recovered(layout: Layout, lock: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
+    """Opens the store for its one writer, which holds `lock`, and mends what a crash left.
+
+    Raises NoStore, StoreFormatError, OSError.
+    """
+    done = Recovered()
+    try:
+        store = Store.open(layout, writable=True, sync=sync)
+        _match_catalog(store, done, check_all=lock.rebooted)
+    except CatalogDamaged as error:
+        log.warning("%s: rebuilding it from the packs", error.message)
+        catalog.discard(layout.catalog)
+        done.catalog_rebuilt = True
+        store = Store.open(layout, writable=True, sync=sync)
+        _match_catalog(store, done, check_all=True)
+    done.leftovers = _empty(layout.incoming) + _empty(layout.staging)
+    if lock.unclean:
+        done.leftovers += stubs.drop_leftovers(layout)
+    return store, done
+
+
+def _empty(folder: Path) -> int:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    names = os.listdir(folder)
+    for name in names:
+        os.unlink(folder / name)
+    return len(names)
+
+
+def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
+    """Takes in packs that the catalog does not know, forgets those that are gone or damaged."""
+    known = {row.id: row for row in store.catalog.packs()}
+    there = packs.list_packs(store.layout)
+    gone = [row for row in known.values() if there.get(row.id) != row.size]
+    if check_all:
+        gone += [row for row in known.values() if there.get(row.id) == row.size and not _is_sound(store, row.id)]
+    if gone:
+        log.warning("%d packs that the catalog knows are gone or damaged: their chunks are lost", len(gone))
+        store.catalog.drop_packs(row.key for row in gone)
+        done.packs_gone = len(gone)
+    kept = known.keys() - {row.id for row in gone}
+    for pack_id in sorted(there.keys() - kept):
+        path = store.layout.pack(pack_id)
+        try:
+            _, size, entries = packs.read_entries(path)
+        except PackDamaged as error:
+            log.warning("%s: moved to %s", error.message, store.layout.quarantine)
+            store.layout.quarantine.mkdir(mode=0o700, exist_ok=True)
+            path.rename(store.layout.quarantine / path.name)
+            done.packs_quarantined += 1
+        else:
+            store.catalog.add_pack(pack_id, size, entries)
+            done.packs_taken_in += 1
+
+
+def _is_sound(store: Store, pack_id: bytes) -> bool:
+    try:
+        packs.read_entries(store.layout.pack(pack_id))
+    except (PackDamaged, OSError):
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""Stubs: the plain files that stand for snapshots. Content: the chunk index. Extended attributes: the rest.
+
+A stub is always replaced whole, by rename. One made by `create` is empty and marked incomplete until its
+first commit, and is dropped after a crash.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kvtool.core import index as chunk_index
+from kvtool.core.index import Index
+from kvtool.errors import IndexDamaged
+from kvtool.store.layout import Layout, fsync_directory
+
+PREFIX = b"user.kvtool."
+LABEL = PREFIX + b"label."
+SIZE = PREFIX + b"size"
+CREATED = PREFIX + b"created"
+USES = PREFIX + b"uses"
+LAST_USED = PREFIX + b"last_used"
+INCOMPLETE = PREFIX + b"incomplete"
+_ASIDE = b"new-"
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What a stub's extended attributes say: bytes, ISO 8601 times, number of uses, labels by name."""
+
+    size: int
+    created: str
+    uses: int
+    last_used: str
+    labels: dict[str, str]
+    incomplete: bool
+
+
+def now() -> bytes:
+    """The present time as the attributes write it, in UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+
+
+def read_index(path: bytes) -> Index:
+    """The index in the stub at `path`. Raises IndexDamaged when it is no stub, OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise IndexDamaged(f"{os.fsdecode(path)} is not a stub but a link or a device") from None
+        raise
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise IndexDamaged(f"{os.fsdecode(path)} is not a stub but a special file")
+        data = file.read()
+    try:
+        return chunk_index.decode(data)
+    except IndexDamaged as error:
+        raise IndexDamaged(f"stub {os.fsdecode(path)}: {error.message}", hint="run `kvtool fsck`") from None
+
+
+def get(path: bytes, name: bytes) -> bytes | None:
+    """One extended attribute, None when it is not set."""
+    try:
+        return os.getxattr(path, name, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in {errno.ENODATA, errno.EOPNOTSUPP, errno.EPERM}:
+            return None
+        raise
+
+
+def get_all(path: bytes) -> dict[bytes, bytes]:
+    """All extended attributes in the `user` namespace."""
+    names = (os.fsencode(name) for name in os.listxattr(path, follow_symlinks=False))
+    return {name: os.getxattr(path, name, follow_symlinks=False) for name in names if name.startswith(b"user.")}
+
+
+def attributes(path: bytes) -> Attributes:
+    """The attributes of a stub, with zeros and empty text for what is not set or not readable."""
+    found = get_all(path)
+
+    def number(name: bytes) -> int:
+        text = found.get(name, b"0")
+        return int(text) if text.isdigit() else 0
+
+    def text(name: bytes) -> str:
+        return found.get(name, b"").decode("utf-8", "replace")
+
+    labels = {
+        name.removeprefix(LABEL).decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in sorted(found.items())
+        if name.startswith(LABEL)
+    }
+    return Attributes(number(SIZE), text(CREATED), number(USES), text(LAST_USED), labels, INCOMPLETE in found)
+
+
+def count_use(path: bytes) -> None:
+    """Notes one more use of the snapshot, now."""
+    text = get(path, USES) or b"0"
+    os.setxattr(path, USES, b"%d" % (int(text) + 1 if text.isdigit() else 1))
+    os.setxattr(path, LAST_USED, now())
+
+
+def inherit(source: bytes, target: bytes) -> None:
+    """Gives the stub `source`, about to replace `target`, what goes on living under that name.
+
+    The earlier date of creation, the uses of both, the later last use, and the labels it lacks.
+    """
+    mine, old = get_all(source), get_all(target)
+    merged = {name: value for name, value in old.items() if name.startswith(LABEL) and name not in mine}
+    if CREATED in old:
+        merged[CREATED] = min(old[CREATED], mine.get(CREATED, old[CREATED]))
+    if USES in old and old[USES].isdigit():
+        own = mine.get(USES, b"0")
+        merged[USES] = b"%d" % (int(old[USES]) + (int(own) if own.isdigit() else 0))
+    if LAST_USED in old:
+        merged[LAST_USED] = max(old[LAST_USED], mine.get(LAST_USED, b""))
+    for name, value in merged.items():
+        if mine.get(name) != value:
+            os.setxattr(source, name, value)
+
+
+def create(layout: Layout, path: bytes, mode: int, uid: int | None, gid: int | None) -> None:
+    """Makes an empty stub, marked incomplete; `uid` and `gid` None leave the owner as it comes.
+
+    Raises FileExistsError; the caller makes sure that nobody else makes names meanwhile.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    aside = _aside(layout)
+    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        os.setxattr(aside, INCOMPLETE, b"1")
+        os.setxattr(aside, CREATED, now())
+        if uid is not None and gid is not None:
+            os.chown(aside, uid, gid)
+        os.chmod(aside, mode)
+        os.rename(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def prepare(layout: Layout, index: Index, *, sync: bool) -> bytes:
+    """Writes a new stub's content aside and returns its path there; `replace` puts it in place."""
+    aside = _aside(layout)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(chunk_index.encode(index))
+            file.flush()
+            if sync:
+                os.fsync(fd)
+        os.setxattr(aside, SIZE, b"%d" % index.size)
+    except BaseException:
+        os.unlink(aside)
+        raise
+    return aside
+
+
+def replace(aside: bytes, path: bytes, times_ns: tuple[int, int] | None = None) -> None:
+    """Commits: moves the stub `aside` over `path`, with mode, owner and attributes of the one there.
+
+    `times_ns` are atime and mtime; None takes those of now. Without a stub at `path` (an offline save) the
+    attributes are those of a new file. The stub aside is removed on failure.
+    """
+    try:
+        keep = {CREATED: now()}
+        with suppress(FileNotFoundError):
+            old = os.lstat(path)
+            if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(aside, old.st_uid, old.st_gid)
+            os.chmod(aside, stat.S_IMODE(old.st_mode))
+            keep |= get_all(path)
+        for name, value in keep.items():
+            if name not in {SIZE, INCOMPLETE}:
+                os.setxattr(aside, name, value)
+        os.utime(aside, ns=times_ns)
+        os.rename(aside, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
+        raise
+
+
+def walk(layout: Layout) -> Iterator[bytes]:
+    """The path of every file in the stub tree that is no directory, in order. Raises OSError."""
+    pending = [os.fsencode(layout.stubs)]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(folder) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.path != os.fsencode(layout.stub_private):
+                    pending.append(entry.path)
+            else:
+                yield entry.path
+
+
+def drop_leftovers(layout: Layout) -> int:
+    """Removes stubs being written and incomplete ones; only when no mount runs. Returns how many."""
+    dropped = 0
+    private = os.fsencode(layout.stub_private)
+    for name in os.listdir(private):
+        if name.startswith(_ASIDE):
+            os.unlink(os.path.join(private, name))
+            dropped += 1
+    for path in walk(layout):
+        if get(path, INCOMPLETE) is not None:
+            os.unlink(path)
+            dropped += 1
+    return dropped
+
+
+def sync_parent(path: bytes) -> None:
+    """Makes the name `path` survive a power cut."""
+    fsync_directory(os.path.dirname(path))
+
+
+def _aside(layout: Layout) -> bytes:
+    return os.path.join(os.fsencode(layout.stub_private), _ASIDE + secrets.token_hex(8).encode())
+

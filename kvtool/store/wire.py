@@ -1,0 +1,38 @@
+"""What the mount and its ingest worker say to each other: frames over a stream socket.
+
+A frame is u32 header length, u32 body length (little-endian), a JSON object, and the raw body.
+
+To the worker:
+
+- `begin {stream, resume?: [id in hex, bytes]}` - a save begins, after the chunk `resume` taken back
+- `data {stream, slot, length}` - that many bytes of the shared memory's slot are the next ones
+- `finish {stream, digest}` - seal it; XXH3-128 in hex of all bytes that were sent
+- `drop {stream}` - give it up
+- `note {}` - a mark begins: note the packs used from now on
+- `sweep {live: [pack key], dry_run}` - delete the noted mark's packs that are neither in `live` nor noted
+
+From the worker:
+
+- `free {slot}` - the slot may be filled again
+- `saved {stream, new_chunks, new_bytes}`, body: the chunks' lengths (u64 each), then their ids
+- `failed {stream, errno, message}` - the save is lost; what still comes of it is ignored
+- `noted {}`, `swept {packs, bytes}` or `swept {errno, message}`
+"""
+
+import json
+import struct
+from typing import Any
+
+PREFIX = struct.Struct("<II")
+
+
+def encode(op: str, body: bytes = b"", /, **fields: Any) -> bytes:
+    """One frame."""
+    header = json.dumps({"op": op, **fields}, separators=(",", ":")).encode()
+    return PREFIX.pack(len(header), len(body)) + header + body
+
+
+def decode(header: bytes) -> dict[str, Any]:
+    """The object in a frame's header."""
+    message: dict[str, Any] = json.loads(header)
+    return message

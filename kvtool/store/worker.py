@@ -1,0 +1,156 @@
+"""The ingest worker: a process that cuts, hashes, looks up and stores what the mount is given to save.
+
+A process, since threads that hand the interpreter lock over at every chunk use one core. It is started by
+exec (a forked child would keep /dev/fuse open, and a killed mount would hang its users until the child died
+too), takes one frame at a time from its socket (see `wire`), and ends when the mount does. It inherits the
+store's lock, so the store stays locked until it too is gone.
+"""
+
+import argparse
+import ctypes
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from kvtool.errors import KvtoolError
+from kvtool.store import collect, wire
+from kvtool.store.ingest import Ingest
+from kvtool.store.layout import Layout
+from kvtool.store.slots import Slots
+from kvtool.store.store import Store
+
+log = logging.getLogger("kvtool.worker")
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent dies (prctl(2)); `parent` is who that should be."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+class Worker:
+    """The saves under way, by stream number, and what is noted for a collection."""
+
+    def __init__(self, store: Store, slots: Slots) -> None:
+        self._store = store
+        self._slots = slots
+        self._streams: dict[int, Ingest] = {}
+        self._noted: set[int] | None = None
+        self._newest = 0
+
+    def handle(self, message: dict[str, Any]) -> list[bytes]:
+        """Does what one frame asks, and returns the frames to answer with."""
+        operation = message.pop("op")
+        if operation == "data":
+            return [*self._guard(self._data, **message), wire.encode("free", slot=message["slot"])]
+        if operation in {"begin", "finish"}:
+            return self._guard(getattr(self, f"_{operation}"), **message)
+        if operation == "drop":
+            self._drop(message["stream"])
+            return []
+        if operation == "note":
+            self._noted, self._newest = set(), collect.newest_pack(self._store)
+            return [wire.encode("noted")]
+        if operation == "sweep":
+            return [self._sweep(**message)]
+        raise ValueError(f"unknown operation {operation!r}")
+
+    def _guard(self, action: Any, *, stream: int, **fields: Any) -> list[bytes]:
+        """Runs one step of a save; whatever goes wrong ends that save and nothing else."""
+        try:
+            return action(stream, **fields)  # type: ignore[no-any-return]
+        except KvtoolError as error:
+            code, text = error.errno, str(error)
+        except OSError as error:
+            code, text = error.errno or errno.EIO, str(error)
+        except Exception as error:
+            log.exception("save %d", stream)
+            code, text = errno.EIO, repr(error)
+        self._drop(stream)
+        return [wire.encode("failed", stream=stream, errno=code, message=text)]
+
+    def _begin(self, stream: int, resume: tuple[str, int] | None = None) -> list[bytes]:
+        taken_back = (bytes.fromhex(resume[0]), resume[1]) if resume else None
+        self._streams[stream] = Ingest(self._store, resume=taken_back)
+        return []
+
+    def _data(self, stream: int, slot: int, length: int) -> list[bytes]:
+        ingest = self._streams.get(stream)
+        if ingest is not None:
+            ingest.feed(self._slots.slot(slot), self._slots.headroom, length)
+        return []
+
+    def _finish(self, stream: int, digest: str) -> list[bytes]:
+        ingest = self._streams.get(stream)
+        if ingest is None:
+            return []
+        if ingest.digest.hex() != digest:
+            raise OSError(errno.EIO, "the bytes that arrived in the worker are not those that were written")
+        saved = ingest.finish()
+        if self._noted is not None:
+            self._noted |= ingest.packs_used
+        del self._streams[stream]
+        body = saved.lengths.tobytes() + saved.ids
+        return [wire.encode("saved", body, stream=stream, new_chunks=saved.new_chunks, new_bytes=saved.new_bytes)]
+
+    def _drop(self, stream: int) -> None:
+        ingest = self._streams.pop(stream, None)
+        if ingest is not None:
+            ingest.discard()
+
+    def _sweep(self, live: list[int], dry_run: bool) -> bytes:
+        """The short second half of a collection, between two frames: no save can come between."""
+        spared = set(live) | (self._noted or set())
+        for ingest in self._streams.values():
+            spared |= ingest.packs_used
+        self._noted = None
+        try:
+            doomed = collect.unneeded(self._store, spared, self._newest)
+            freed = collect.sweep(self._store, doomed, dry_run=dry_run)
+        except (KvtoolError, OSError) as error:
+            return wire.encode("swept", errno=error.errno or errno.EIO, message=str(error))
+        return wire.encode("swept", packs=freed.packs, bytes=freed.bytes)
+
+
+def serve(worker: Worker, connection: socket.socket) -> None:
+    """Handles frames until the mount closes its end."""
+    incoming = connection.makefile("rb")
+    while len(prefix := incoming.read(wire.PREFIX.size)) == wire.PREFIX.size:
+        header_size, body_size = wire.PREFIX.unpack(prefix)
+        message = wire.decode(incoming.read(header_size))
+        incoming.read(body_size)
+        for frame in worker.handle(message):
+            connection.sendall(frame)
+
+
+def main() -> None:
+    """The process's start; the mount passes the descriptors' numbers."""
+    parser = argparse.ArgumentParser(prog="kvtool-worker")
+    for name in ("parent", "socket", "memory", "headroom", "slots"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--stubs", type=Path, required=True)
+    parser.add_argument("--sync", action="store_true")
+    args = parser.parse_args()
+    die_with_parent(args.parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(format="kvtool: %(levelname)s %(message)s", stream=sys.stderr)
+    store = Store.open(Layout(args.store, args.stubs), writable=True, sync=args.sync)
+    slots = Slots(args.memory, args.headroom, args.slots)
+    with socket.socket(fileno=args.socket) as connection:
+        try:
+            serve(Worker(store, slots), connection)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+if __name__ == "__main__":
+    main()

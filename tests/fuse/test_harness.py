@@ -1,0 +1,73 @@
+"""The harness itself: it must clean up after whatever a test does to a mount."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.mounts import MountedStore, MountFailed, connection_of, temporary_folder
+
+
+def test_a_mount_comes_and_goes(mount: MountedStore) -> None:
+    (mount.dir / "a").write_bytes(b"hello")
+    assert mount.connection is not None
+    assert mount.pid in mount.processes
+    mount.remount()
+    assert (mount.dir / "a").read_bytes() == b"hello"
+    mount.umount()
+    assert mount.connection is None
+
+
+def test_a_killed_mount_can_be_started_again(mount: MountedStore) -> None:
+    (mount.dir / "a").write_bytes(b"hello")
+    mount.kill()
+    assert not mount.running
+    mount.start()
+    assert (mount.dir / "a").read_bytes() == b"hello"
+
+
+def test_a_hung_mount_is_aborted_and_named() -> None:
+    pids = []
+
+    def hang(folder: Path) -> None:
+        with MountedStore(folder, limit=3) as mount:
+            pids.extend(mount.processes)
+            os.kill(mount.pid, signal.SIGSTOP)
+            with pytest.raises(OSError, match=r"not connected|abort"):
+                os.stat(mount.dir / "nothing")
+
+    with temporary_folder() as folder:
+        with pytest.raises(MountFailed, match="aborted after"):
+            hang(folder)
+        processes.wait_gone(pids, 5)
+        assert connection_of(folder / "mnt") is None
+
+
+def test_a_failing_test_leaves_nothing() -> None:
+    pids = []
+
+    def fail(folder: Path) -> None:
+        with MountedStore(folder) as mount:
+            pids.extend(mount.processes)
+            raise ZeroDivisionError
+
+    with temporary_folder() as folder:
+        with pytest.raises(ZeroDivisionError):
+            fail(folder)
+        processes.wait_gone(pids, 5)
+        assert connection_of(folder / "mnt") is None
+
+
+def test_a_folder_with_a_space_is_found_in_mountinfo(tmp_path: Path) -> None:
+    with MountedStore(tmp_path / "with a space") as mount:
+        assert mount.connection is not None
+
+
+def test_no_thread_of_a_watchdog_stays() -> None:
+    before = threading.active_count()
+    with temporary_folder() as folder, MountedStore(folder):
+        assert threading.active_count() > before
+    processes.wait_until(lambda: threading.active_count() <= before, 5, "the watchdog to end")
