@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from tests.property.calls import NAME_MAX, PATH_MAX, UMASK, Stat, Time
 
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
-XATTR_SPACES = (b"user.", b"trusted.", b"security.")
 OWN, LABEL = b"user.kvtool.", b"user.kvtool.label."
 
 
@@ -30,6 +29,7 @@ KVTOOL = Quirks(
     exchange=False,
     special=False,
     allocate=False,
+    xattr_spaces=(b"user.",),
     own_xattrs=True,
     commit_touches_directory=True,
     reserved=b".kvtool",
@@ -237,7 +237,7 @@ class Tree:
     def _settable(self, key: bytes) -> None:
         if len(key) > NAME_MAX:
             raise fail(errno.ERANGE)
-        if not key.startswith(XATTR_SPACES):
+        if not key.startswith(self.quirks.xattr_spaces):
             raise fail(errno.EOPNOTSUPP)
         if self.quirks.own_xattrs and key.startswith(OWN) and not key.startswith(LABEL):
             raise fail(errno.EPERM)
@@ -255,7 +255,7 @@ class Tree:
         xattrs = self.node(path).xattrs
         if len(key) > NAME_MAX:
             raise fail(errno.ERANGE)
-        if not key.startswith(XATTR_SPACES):
+        if not key.startswith(self.quirks.xattr_spaces):
             raise fail(errno.EOPNOTSUPP)
         if key not in xattrs:
             raise fail(errno.ENODATA)
