@@ -66,7 +66,9 @@ class Catalog:
                 self._db.execute("SELECT count(*) FROM pack")
             except sqlite3.OperationalError as error:
                 if not writable and _base_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_ERROR}:
-                    raise NoStore(f"{path} is not there", hint="start `kvtool mount` once to rebuild it") from error
+                    raise NoStore(
+                        f"{path} is not there", hint="start `kvtool mount` once to rebuild it"
+                    ) from error
                 raise
 
     def close(self) -> None:
@@ -111,7 +113,9 @@ class Catalog:
             checksums.append(location.checksum)
         return Placement(packs, offsets, checksums)
 
-    def add_pack(self, pack_id: bytes, size: int, entries: Sequence[Entry], stale: Iterable[bytes] = ()) -> int:
+    def add_pack(
+        self, pack_id: bytes, size: int, entries: Sequence[Entry], stale: Iterable[bytes] = ()
+    ) -> int:
         """Takes in a sealed pack and returns its key. A chunk that is known already keeps its place.
 
         The chunks of `stale` lose theirs first: the pack they were in is gone or cut short.
@@ -181,6 +185,8 @@ def _as_os_error(path: Path | None = None) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if _base_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            raise CatalogDamaged(f"the catalog is damaged: {error}", hint="start `kvtool mount` to rebuild it") from error
+            raise CatalogDamaged(
+                f"the catalog is damaged: {error}", hint="start `kvtool mount` to rebuild it"
+            ) from error
         code = errno.ENOSPC if _base_code(error) == sqlite3.SQLITE_FULL else errno.EIO
         raise OSError(code, f"catalog: {error}", path and str(path)) from error

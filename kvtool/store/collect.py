@@ -4,11 +4,17 @@ Mark is a read-only pass over all stubs. The sweep deletes only packs that were 
 began, that it did not find needed, and that nobody has used since; who calls it says which those are.
 """
 
+import argparse
+import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from kvtool.errors import KvtoolError
+from kvtool.store import child, stubs
 from kvtool.store import layout as store_layout
-from kvtool.store import stubs
+from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 
 _BATCH = 100_000  # chunk ids looked up at once
@@ -78,3 +84,21 @@ def collect(store: Store, *, dry_run: bool = False) -> Collected:
     newest = newest_pack(store)
     return sweep(store, unneeded(store, mark(store), newest), dry_run=dry_run)
 
+
+def main() -> None:
+    """A mark in a process of its own, so that a mount goes on serving: prints the keys as JSON."""
+    parser = argparse.ArgumentParser(prog="kvtool-mark")
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--stubs", type=Path, required=True)
+    args = parser.parse_args()
+    child.settle(args.parent)
+    try:
+        store = Store.open(Layout(args.store, args.stubs), writable=False)
+        json.dump(sorted(mark(store)), sys.stdout)
+    except (KvtoolError, OSError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -69,5 +69,7 @@ def _read_run(fd: int, run: Run, buffer: memoryview) -> None:
         target = buffer[run.target + done : run.target + run.length]
         got = os.preadv(fd, [target], run.offset + done)
         if not got:
-            raise ChunkMissing(f"a pack ends before offset {run.offset + run.length}", hint="run `kvtool fsck`")
+            raise ChunkMissing(
+                f"a pack ends before offset {run.offset + run.length}", hint="run `kvtool fsck`"
+            )
         done += got

@@ -37,7 +37,9 @@ class Ingest:
     chunk of the file back and cuts it again with what follows, as one pass over all would have.
     """
 
-    def __init__(self, store: Store, *, resume: tuple[bytes, int] | None = None, dry_run: bool = False) -> None:
+    def __init__(
+        self, store: Store, *, resume: tuple[bytes, int] | None = None, dry_run: bool = False
+    ) -> None:
         """Raises ChunkMissing or ChunkCorrupt when the chunk `resume` (id, bytes) cannot be read back."""
         self._store = store
         self._sizes = store.sizes

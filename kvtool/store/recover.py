@@ -63,7 +63,9 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
     there = packs.list_packs(store.layout)
     gone = [row for row in known.values() if there.get(row.id) != row.size]
     if check_all:
-        gone += [row for row in known.values() if there.get(row.id) == row.size and not _is_sound(store, row.id)]
+        gone += [
+            row for row in known.values() if there.get(row.id) == row.size and not _is_sound(store, row.id)
+        ]
     if gone:
         log.warning("%d packs that the catalog knows are gone or damaged: their chunks are lost", len(gone))
         store.catalog.drop_packs(row.key for row in gone)

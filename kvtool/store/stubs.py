@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,7 +77,9 @@ def get(path: bytes, name: bytes) -> bytes | None:
 def get_all(path: bytes) -> dict[bytes, bytes]:
     """All extended attributes in the `user` namespace."""
     names = (os.fsencode(name) for name in os.listxattr(path, follow_symlinks=False))
-    return {name: os.getxattr(path, name, follow_symlinks=False) for name in names if name.startswith(b"user.")}
+    return {
+        name: os.getxattr(path, name, follow_symlinks=False) for name in names if name.startswith(b"user.")
+    }
 
 
 def attributes(path: bytes) -> Attributes:
@@ -141,7 +144,7 @@ def create(layout: Layout, path: bytes, mode: int, uid: int | None, gid: int | N
         os.chmod(aside, mode)
         os.rename(aside, path)
     except BaseException:
-        os.unlink(aside)
+        drop(aside)
         raise
 
 
@@ -157,21 +160,24 @@ def prepare(layout: Layout, index: Index, *, sync: bool) -> bytes:
                 os.fsync(fd)
         os.setxattr(aside, SIZE, b"%d" % index.size)
     except BaseException:
-        os.unlink(aside)
+        drop(aside)
         raise
     return aside
 
 
-def replace(aside: bytes, path: bytes, times_ns: tuple[int, int] | None = None) -> None:
-    """Commits: moves the stub `aside` over `path`, with mode, owner and attributes of the one there.
+def replace(aside: bytes, path: bytes, mtime_ns: int | None = None) -> None:
+    """Commits: moves the stub `aside` over `path`, with mode, owner, atime and attributes of the one there.
 
-    `times_ns` are atime and mtime; None takes those of now. Without a stub at `path` (an offline save) the
-    attributes are those of a new file. The stub aside is removed on failure.
+    `mtime_ns` None takes the time of now. Without a stub at `path` (an offline save) the attributes are those
+    of a new file. The stub aside is removed on failure.
     """
     try:
         keep = {CREATED: now()}
+        atime_ns = time.time_ns()
+        old = None
         with suppress(FileNotFoundError):
             old = os.lstat(path)
+            atime_ns = old.st_atime_ns
             if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                 os.chown(aside, old.st_uid, old.st_gid)
             os.chmod(aside, stat.S_IMODE(old.st_mode))
@@ -179,12 +185,21 @@ def replace(aside: bytes, path: bytes, times_ns: tuple[int, int] | None = None) 
         for name, value in keep.items():
             if name not in {SIZE, INCOMPLETE}:
                 os.setxattr(aside, name, value)
-        os.utime(aside, ns=times_ns)
+        os.utime(aside, ns=(atime_ns, time.time_ns() if mtime_ns is None else mtime_ns))
+        parent = os.path.dirname(path)
+        directory = os.stat(parent)
         os.rename(aside, path)
+        if old is not None:  # writing into a file is no change of its directory
+            os.utime(parent, ns=(directory.st_atime_ns, directory.st_mtime_ns))
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(aside)
+        drop(aside)
         raise
+
+
+def drop(path: bytes) -> None:
+    """Removes a stub that nothing refers to, if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def walk(layout: Layout) -> Iterator[bytes]:
@@ -224,4 +239,3 @@ def sync_parent(path: bytes) -> None:
 
 def _aside(layout: Layout) -> bytes:
     return os.path.join(os.fsencode(layout.stub_private), _ASIDE + secrets.token_hex(8).encode())
-

@@ -7,32 +7,20 @@ store's lock, so the store stays locked until it too is gone.
 """
 
 import argparse
-import ctypes
 import errno
 import logging
-import os
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 from kvtool.errors import KvtoolError
-from kvtool.store import collect, wire
+from kvtool.store import child, collect, wire
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
 from kvtool.store.slots import Slots
 from kvtool.store.store import Store
 
 log = logging.getLogger("kvtool.worker")
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies (prctl(2)); `parent` is who that should be."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 class Worker:
@@ -98,7 +86,9 @@ class Worker:
             self._noted |= ingest.packs_used
         del self._streams[stream]
         body = saved.lengths.tobytes() + saved.ids
-        return [wire.encode("saved", body, stream=stream, new_chunks=saved.new_chunks, new_bytes=saved.new_bytes)]
+        return [
+            wire.encode("saved", body, stream=stream, new_chunks=saved.new_chunks, new_bytes=saved.new_bytes)
+        ]
 
     def _drop(self, stream: int) -> None:
         ingest = self._streams.pop(stream, None)
@@ -139,10 +129,7 @@ def main() -> None:
     parser.add_argument("--stubs", type=Path, required=True)
     parser.add_argument("--sync", action="store_true")
     args = parser.parse_args()
-    die_with_parent(args.parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
-        signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(format="kvtool: %(levelname)s %(message)s", stream=sys.stderr)
+    child.settle(args.parent)
     store = Store.open(Layout(args.store, args.stubs), writable=True, sync=args.sync)
     slots = Slots(args.memory, args.headroom, args.slots)
     with socket.socket(fileno=args.socket) as connection:

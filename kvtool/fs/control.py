@@ -1,0 +1,71 @@
+"""The control socket of a running mount (see `kvtool.store.control` for what is said on it)."""
+
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from kvtool.errors import KvtoolError, UsageError
+from kvtool.store.control import reachable
+from kvtool.store.layout import Layout
+
+log = logging.getLogger(__name__)
+_LINE_MAX = 1 << 16
+
+Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class ControlServer:
+    """Answers commands. A connection on which `umount` was asked stays open until the process ends."""
+
+    def __init__(self, layout: Layout, commands: dict[str, Command]) -> None:
+        self._path = layout.control
+        self._commands = commands
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listens until cancelled. Whoever runs this holds the store's lock, so a socket there is stale."""
+        self._path.unlink(missing_ok=True)
+        listener = trio.socket.socket(trio.socket.AF_UNIX)
+        with listener:
+            with reachable(self._path) as address:
+                await listener.bind(address)
+            os.chmod(self._path, 0o600)
+            listener.listen()
+            task_status.started()
+            try:
+                await trio.serve_listeners(self._answer, [trio.SocketListener(listener)])
+            finally:
+                self._path.unlink(missing_ok=True)
+
+    async def _answer(self, stream: trio.SocketStream) -> None:
+        received = b""
+        try:
+            while b"\n" not in received:
+                piece = await stream.receive_some(4096)
+                if not piece or len(received) > _LINE_MAX:
+                    return
+                received += piece
+            answer = await self._run(received.partition(b"\n")[0])
+            await stream.send_all(json.dumps(answer).encode() + b"\n")
+            if answer.get("command") == "umount":
+                await trio.sleep_forever()
+        except trio.BrokenResourceError:
+            log.debug("a control connection broke")
+
+    async def _run(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            command = request["command"]
+            handler = self._commands.get(command)
+            if handler is None:
+                raise UsageError(f"unknown command {command!r}")
+            return {"command": command, **await handler(request)}
+        except KvtoolError as error:
+            return {"error": {"message": str(error), "exit": error.exit_code}}
+        except OSError as error:
+            return {"error": {"message": str(error), "exit": 1}}
+        except (ValueError, KeyError, TypeError) as error:
+            return {"error": {"message": f"bad request: {error!r}", "exit": 2}}

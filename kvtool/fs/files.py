@@ -1,0 +1,333 @@
+"""A file's live content: the committed one, or the one being written. All handles of a file see the same.
+
+The content is an index of sealed chunks (`_index`), and on top of it either nothing, a save under way
+(`_stream`: bytes in order), or a plain copy (`_staging`: anything else). Reading what is still being saved
+seals it first, so there is one way to read. Nothing is visible after a crash until `commit` replaces the
+stub.
+
+A save that failed poisons the content: until it is truncated to nothing or unlinked, everything is EIO.
+Clients ignore what close(2) says; without this one would append to the old content, or rename the failed
+file over a good one.
+"""
+
+import errno
+import logging
+import os
+import time
+from contextlib import suppress
+
+import trio
+
+from kvtool.core.index import ID_SIZE, Index
+from kvtool.core.readplan import ReadPlan
+from kvtool.errors import IndexDamaged, KvtoolError
+from kvtool.fs.inodes import Inode, InodeTable
+from kvtool.fs.reader import Position, Reader
+from kvtool.fs.staging import Staging
+from kvtool.fs.writer import IngestWorker, SaveStream
+from kvtool.store import stubs
+from kvtool.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Environment:
+    """What every file needs: the store, the worker, the reader, the names, and the kernel's cache."""
+
+    def __init__(self, store: Store, worker: IngestWorker, reader: Reader, inodes: InodeTable) -> None:
+        self.store = store
+        self.worker = worker
+        self.reader = reader
+        self.inodes = inodes
+        self.noted: set[Inode] = set()  # committed or renamed since a collection began to look
+        self.commits = 0
+        self.bytes_saved = 0
+        self.bytes_new = 0
+
+    def drop_cached(self, inode: Inode) -> None:
+        """Has the kernel forget the file's pages; a mount overrides it."""
+
+
+class File:
+    """The content and write state of one inode. Its methods raise OSError and KvtoolError."""
+
+    def __init__(self, env: Environment, inode: Inode) -> None:
+        self.handles = 0
+        self.writers = 0
+        self.dirty = False
+        self.appending = False
+        self.last_write = 0.0
+        self.mtime_ns: int | None = None
+        self.used_at = float("-inf")
+        self._env = env
+        self._inode = inode
+        self._lock = trio.Lock()
+        self._index: Index | None = None
+        self._plan: ReadPlan | None = None
+        self._stream: SaveStream | None = None
+        self._streamed = 0
+        self._staging: Staging | None = None
+        self._failed = False
+        self._known_size: int | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it must stay known: open, not yet committed, or poisoned under its name."""
+        return self.handles > 0 or self.dirty or (self._failed and self._inode.linked)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the content is poisoned."""
+        return self._failed
+
+    def size(self) -> int:
+        """The live size in bytes."""
+        if self._staging is not None:
+            return self._staging.size
+        if self._index is not None:
+            return self._index.size + self._streamed
+        if self._known_size is None:
+            self._known_size = self._committed_size()
+        return self._known_size
+
+    def chunk_ids(self) -> set[bytes]:
+        """The chunks that the live content refers to, for a collection to spare."""
+        ids = self._index.ids if self._index is not None else b""
+        return {ids[i : i + ID_SIZE] for i in range(0, len(ids), ID_SIZE)}
+
+    def created(self) -> None:
+        """Begins the life of a new, empty file."""
+        self._index = Index(self._env.store.sizes)
+        self.dirty = True
+        self.appending = False
+
+    async def open_for_reading(self) -> None:
+        """Looks every chunk up. Raises ChunkMissing, IndexDamaged, OSError (EIO when poisoned)."""
+        async with self._lock:
+            self._check()
+            await self._load()
+            if self._stream is None and self._staging is None:
+                await self._plan_reading()
+
+    async def open_for_writing(self) -> None:
+        """Raises what makes writing impossible."""
+        async with self._lock:
+            self._check()
+            await self._load()
+
+    async def read(self, position: Position, offset: int, size: int) -> bytes | memoryview:
+        """Up to `size` bytes at `offset`; the result is good until the next `await`."""
+        while self._plan is None or self._failed:
+            async with self._lock:
+                self._check()
+                await self._load()
+                if self._staging is not None:
+                    return await self._staging.read(offset, size)
+                await self._seal()
+                await self._plan_reading()
+        return await self._env.reader.read(self._plan, position, offset, size)
+
+    async def write(self, offset: int, data: bytes, *, appending: bool = False) -> None:
+        """Takes `data` at `offset`. Raises OSError: the real reason once, EIO afterwards."""
+        if self._lock.locked():
+            await self._lock.acquire()
+        else:
+            self._lock.acquire_nowait()  # no trip through the scheduler for each small write
+        try:
+            self._check()
+            await self._load()
+            try:
+                if self._staging is None and offset != self.size():
+                    await self._stage()
+                if self._staging is not None:
+                    await self._staging.write(offset, data)
+                else:
+                    await self._append(data)
+            except (OSError, KvtoolError) as error:
+                await self._fail(error)
+                raise
+            self._touched(appending=appending)
+        finally:
+            self._lock.release()
+
+    async def truncate(self, size: int) -> None:
+        """Makes the file `size` bytes long. To nothing: whatever was there, damaged or poisoned, is gone."""
+        async with self._lock:
+            if size == 0:
+                await self._reset(Index(self._env.store.sizes))
+                self._failed = False
+            else:
+                self._check()
+                await self._load()
+                if size != self.size():
+                    try:
+                        await self._stage()
+                        await self._require_staging().truncate(size)
+                    except (OSError, KvtoolError) as error:
+                        await self._fail(error)
+                        raise
+            self._touched(appending=False)
+
+    async def commit(self) -> None:
+        """Makes the live content what survives: seals it and replaces the stub. Raises OSError."""
+        async with self._lock:
+            self._check()
+            if not self.dirty or not self._inode.linked:
+                return
+            try:
+                await self._commit()
+            except (OSError, KvtoolError) as error:
+                await self._fail(error)
+                raise
+
+    async def close_writer(self) -> None:
+        """After the last handle for writing is closed: a plain copy has done its duty once it is committed."""
+        async with self._lock:
+            if self._staging is not None and not self.dirty and not self.writers:
+                await self._drop_staging()
+
+    async def discard(self) -> None:
+        """Gives up what is not committed."""
+        async with self._lock:
+            await self._reset(None)
+            self.dirty = False
+
+    async def forget_content(self) -> None:
+        """Frees the memory that a closed file's content takes."""
+        if not self.handles and not self.dirty and not self._lock.locked():
+            if self._plan is not None:
+                self._env.reader.forget(self._plan)
+            if self._index is not None:
+                self._known_size = self._index.size
+            self._index = self._plan = None
+
+    def _check(self) -> None:
+        if self._failed:
+            raise OSError(errno.EIO, "an earlier write of this file failed")
+
+    def _committed_size(self) -> int:
+        path = self._env.inodes.path(self._inode)
+        text = stubs.get(path, stubs.SIZE)
+        if text is not None and text.isdigit():
+            return int(text)
+        with suppress(IndexDamaged):
+            return stubs.read_index(path).size
+        return os.lstat(path).st_size
+
+    async def _load(self) -> None:
+        """Reads the committed index unless there is a live content already."""
+        if self._index is None:
+            path = self._env.inodes.path(self._inode)
+            self._index = await trio.to_thread.run_sync(stubs.read_index, path)
+
+    async def _plan_reading(self) -> None:
+        if self._plan is None:
+            index = self._require_index()
+            placement = await trio.to_thread.run_sync(self._env.store.catalog.place, index)
+            self._plan = ReadPlan.build(index, placement)
+
+    async def _append(self, data: bytes) -> None:
+        if self._stream is None:
+            index = self._require_index()
+            resume = None
+            if len(index):
+                last = len(index) - 1
+                resume = (index.id(last), index.length(last))
+                index = index.head(last)
+            self._stream = await self._env.worker.begin(resume)
+            self._index, self._plan, self._streamed = index, None, resume[1] if resume else 0
+        await self._stream.write(data)
+        self._streamed += len(data)
+
+    async def _seal(self) -> None:
+        """Ends the save under way: its chunks join the index."""
+        if self._stream is not None:
+            try:
+                saved = await self._stream.finish()
+            except OSError as error:
+                await self._fail(error)
+                raise
+            self._env.bytes_saved += self._streamed
+            self._env.bytes_new += saved.new_bytes
+            self._index = self._require_index().extended(saved.lengths, saved.ids)
+            self._stream, self._streamed = None, 0
+
+    async def _stage(self) -> None:
+        """Turns to a plain copy, for writes out of order."""
+        if self._staging is None:
+            await self._seal()
+            staging = await Staging.create(self._env.store, self._require_index())
+            self._staging, self._plan = staging, None
+
+    async def _commit(self) -> None:
+        store = self._env.store
+        if self._staging is not None:
+            stream = await self._env.worker.begin(None)
+            try:
+                await self._staging.send_to(stream)
+                saved = await stream.finish()
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await stream.drop()
+                raise
+            self._env.bytes_saved += self._staging.size
+            self._env.bytes_new += saved.new_bytes
+            self._index = Index(store.sizes).extended(saved.lengths, saved.ids)
+        else:
+            await self._seal()
+        index = self._require_index()
+        aside = await trio.to_thread.run_sync(lambda: stubs.prepare(store.layout, index, sync=store.sync))
+        # From here on there is no `await` until the rename: name, mode and attributes cannot change under it.
+        if not self._inode.linked:
+            stubs.drop(aside)
+            return
+        path = self._env.inodes.path(self._inode)
+        stubs.replace(aside, path, self.mtime_ns)
+        self.dirty, self.mtime_ns = False, None
+        self._env.noted.add(self._inode)
+        self._env.commits += 1
+        if store.sync:
+            await trio.to_thread.run_sync(stubs.sync_parent, path)
+        if not self.writers and self._staging is not None:
+            await self._drop_staging()
+
+    async def _fail(self, error: OSError | KvtoolError) -> None:
+        if not self._failed:
+            self._failed = True
+            log.error("saving %s failed: %s", self._env.inodes.name(self._inode), error)
+            await self._reset(None)
+            self.dirty = False
+            self._env.drop_cached(self._inode)
+
+    async def _reset(self, index: Index | None) -> None:
+        """Drops everything that is not committed; the live content is `index`, or the committed one."""
+        stream, self._stream, self._streamed = self._stream, None, 0
+        if self._plan is not None:
+            self._env.reader.forget(self._plan)
+        self._index, self._plan, self._known_size = index, None, None
+        if self._staging is not None:
+            await self._drop_staging()
+        if stream is not None:
+            await stream.drop()
+
+    async def _drop_staging(self) -> None:
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            await staging.close()
+
+    def _touched(self, *, appending: bool) -> None:
+        # New content that is abandoned half-way is not committed; a log that is only ever appended to is.
+        self.appending = appending or (self.appending if self.dirty else False)
+        self.dirty = True
+        self.mtime_ns = time.time_ns()
+        self.last_write = trio.current_time()
+
+    def _require_index(self) -> Index:
+        if self._index is None:
+            raise OSError(errno.EIO, "the file has no content")
+        return self._index
+
+    def _require_staging(self) -> Staging:
+        if self._staging is None:
+            raise OSError(errno.EIO, "the file has no staging copy")
+        return self._staging

@@ -1,0 +1,233 @@
+"""A mount from start to end: what runs, in which order it comes up, and how it goes down with nothing lost."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyfuse3
+import trio
+
+from kvtool import __version__
+from kvtool.core.chunker import ChunkSizes
+from kvtool.errors import KvtoolError
+from kvtool.fs import mountpoint as places
+from kvtool.fs.collection import Collection
+from kvtool.fs.control import ControlServer
+from kvtool.fs.files import Environment
+from kvtool.fs.inodes import Inode, InodeTable
+from kvtool.fs.operations import Operations
+from kvtool.fs.reader import Reader
+from kvtool.fs.vfs import Vfs
+from kvtool.fs.writer import IngestWorker
+from kvtool.store import layout as store_layout
+from kvtool.store import lock, recover
+from kvtool.store.layout import Layout
+from kvtool.store.store import Store
+
+log = logging.getLogger(__name__)
+_GRACE = 10.0  # seconds that unfinished saves get to finish when the mount is to end
+_APPEND_IDLE = 5.0  # seconds after which what was appended is committed though the file is still open
+_MIN_TASKS, _MAX_TASKS = 8, 32  # requests served at once; each task holds a buffer of 1 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """How to mount: sizes in bytes, `gc_interval` in seconds (0 = no collection by itself)."""
+
+    mountpoint: Path
+    sync: bool
+    gc_interval: float
+    read_ahead: int
+    workers: int
+    cache: int
+    write_queue: int
+    kernel_read_ahead: int
+    allow_other: bool
+
+
+def run(layout: Layout, sizes: ChunkSizes, options: MountOptions, ready: Callable[[], None]) -> None:
+    """Mounts, serves until it is unmounted or told to end, and returns when all is committed.
+
+    Makes the store where there is none. `ready` is called once requests are served. Raises KvtoolError
+    (before anything is changed, as far as the mountpoint is wrong) and OSError.
+    """
+    place = places.check(options.mountpoint, layout)
+    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    held = lock.acquire(layout)
+    store_layout.open_or_create(layout, sizes)
+    store, recovered = recover.open_recovered(layout, held, sync=options.sync)
+    if recovered:
+        log.info("after the last stop: %s", ", ".join(f"{key} {value}" for key, value in vars(recovered).items()))
+    try:
+        trio.run(_Mount(store, place, options, held.fd, ready).main, strict_exception_groups=False)
+    finally:
+        store.close()
+    held.release()
+
+
+class _MountedFiles(Environment):
+    """The environment of files under a kernel, whose cache can be stale."""
+
+    nursery: trio.Nursery
+
+    def drop_cached(self, inode: Inode) -> None:
+        # In a thread, since it waits for pages that the request at hand may have locked.
+        self.nursery.start_soon(self._invalidate, inode.number)
+
+    async def _invalidate(self, number: int) -> None:
+        with suppress(OSError):  # the kernel does not know it any more
+            await trio.to_thread.run_sync(pyfuse3.invalidate_inode, number)
+
+
+class _Mount:
+    def __init__(
+        self, store: Store, place: Path, options: MountOptions, lock_fd: int, ready: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._options = options
+        self._lock_fd = lock_fd
+        self._ready = ready
+        self._started = time.time()
+        self._stopping = trio.Event()
+        self._ended = trio.Event()
+
+    async def main(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._assemble(nursery)
+            self._attach()
+            try:
+                async with trio.open_nursery() as serving:
+                    serving.start_soon(self._serve, name="requests")
+                    serving.start_soon(self._watch_signals, name="signals")
+                    serving.start_soon(self._stop_when_told, name="stop")
+                    serving.start_soon(self._commit_idle, name="idle appends")
+                    commands = {"status": self._status, "gc": self._gc, "umount": self._umount}
+                    control = ControlServer(self._store.layout, commands)
+                    await nursery.start(control.serve)
+                    if self._options.gc_interval:
+                        collecting = self._collection.run_regularly
+                        serving.start_soon(collecting, self._options.gc_interval, name="collection")
+                    await trio.to_thread.run_sync(self._raise_read_ahead)
+                    self._ready()
+                    await self._ended.wait()
+                    serving.cancel_scope.cancel()
+                with trio.CancelScope(shield=True):
+                    await self._vfs.finish()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self._detach)
+                    await self._worker.stop()
+            nursery.cancel_scope.cancel()
+
+    def _assemble(self, nursery: trio.Nursery) -> None:
+        store, options = self._store, self._options
+        self._worker = IngestWorker(store, options.write_queue, self._lock_fd, nursery)
+        self._reader = Reader(
+            store.packs, nursery, read_ahead=options.read_ahead, cache=options.cache, workers=options.workers
+        )
+        env = _MountedFiles(store, self._worker, self._reader, InodeTable(store.layout))
+        env.nursery = nursery
+        self._env = env
+        self._vfs = Vfs(env)
+        self._collection = Collection(env)
+
+    def _attach(self) -> None:
+        options = {"default_permissions", f"fsname={places.fsname(self._store.layout)}", "subtype=kvtool"}
+        if self._options.allow_other:
+            options.add("allow_other")
+        operations = Operations(self._vfs, owned=os.geteuid() == 0)
+        try:
+            pyfuse3.init(operations, str(self._place), options)
+        except RuntimeError as error:
+            hint = "see the line of fusermount3 or libfuse above; is the package fuse3 installed?"
+            if self._options.allow_other and os.geteuid() != 0:
+                hint = "put user_allow_other into /etc/fuse.conf, or set mount.allow_other to false"
+            raise KvtoolError(f"cannot mount on {self._place}: {error}", hint=hint) from error
+        self._worker.start()
+
+    def _detach(self) -> None:
+        pyfuse3.close(unmount=True)
+        # An aborted connection is left mounted by libfuse.
+        mounted = places.find(self._place)
+        if mounted is not None and mounted.store == self._store.layout.root:
+            places.take_down(self._place)
+
+    async def _serve(self) -> None:
+        try:
+            await pyfuse3.main(min_tasks=_MIN_TASKS, max_tasks=_MAX_TASKS)
+        finally:
+            self._ended.set()
+
+    async def _watch_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                log.info("%s: unmounting", signal.Signals(number).name)
+                if self._stopping.is_set():
+                    pyfuse3.terminate()  # told twice: no grace
+                self._stopping.set()
+
+    async def _stop_when_told(self) -> None:
+        await self._stopping.wait()
+        await self._vfs.commit_appended(0)
+        with trio.move_on_after(_GRACE):
+            while self._vfs.unfinished():
+                await trio.sleep(0.02)
+        if left := self._vfs.unfinished():
+            log.warning("%d unfinished saves are given up", left)
+        pyfuse3.terminate()
+
+    async def _commit_idle(self) -> None:
+        while True:
+            await trio.sleep(1)
+            await self._vfs.commit_appended(_APPEND_IDLE)
+
+    def _raise_read_ahead(self) -> None:
+        mounted = places.find(self._place)
+        if mounted is None:
+            return
+        setting = Path(f"/sys/class/bdi/{mounted.device}/read_ahead_kb")
+        try:
+            setting.write_text(f"{self._options.kernel_read_ahead // 1024}\n")
+        except OSError as error:
+            log.info("the kernel's read-ahead stays as it is, restores are somewhat slower: %s", error)
+
+    async def _status(self, _request: dict[str, Any]) -> dict[str, Any]:
+        env = self._env
+        packs = await trio.to_thread.run_sync(self._store.catalog.packs)
+        last = self._collection.last
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "worker_pid": self._worker.pid,
+            "mountpoint": str(self._place),
+            "store": str(self._store.layout.root),
+            "stubs": str(self._store.layout.stubs),
+            "seconds": round(time.time() - self._started, 1),
+            "packs": len(packs),
+            "pack_bytes": sum(row.size for row in packs),
+            "chunks": await trio.to_thread.run_sync(self._store.catalog.chunk_count),
+            "open_files": self._vfs.open_files(),
+            "unfinished_saves": self._vfs.unfinished(),
+            "commits": env.commits,
+            "bytes_saved": env.bytes_saved,
+            "bytes_new": env.bytes_new,
+            "bytes_fetched": self._reader.bytes_fetched,
+            "cache_bytes": self._reader.bytes_held,
+            "queued_slots": self._worker.queued,
+            "last_collection": {"packs": last.packs, "bytes": last.bytes} if last else None,
+        }
+
+    async def _gc(self, request: dict[str, Any]) -> dict[str, Any]:
+        freed = await self._collection.run(dry_run=bool(request.get("dry_run")))
+        return {"packs": freed.packs, "bytes": freed.bytes}
+
+    async def _umount(self, _request: dict[str, Any]) -> dict[str, Any]:
+        self._stopping.set()
+        return {"mountpoint": str(self._place)}

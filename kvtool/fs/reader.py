@@ -1,0 +1,190 @@
+"""Restores: segments of chunks are fetched ahead of a sequential reader into reused, bounded buffers.
+
+Each segment is read from disk once for a restore: the kernel keeps what it was given in its page cache and
+asks for every byte once, so a segment whose bytes have all been handed out gives its buffer back. Buffers
+are handed back and filled by the event loop alone, and a reply is copied to the kernel before the loop runs
+anything else, so `read` may return a view of a buffer.
+"""
+
+import errno
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import trio
+
+from kvtool.core.readplan import SEGMENT_SIZE, ReadPlan, Segment
+from kvtool.errors import KvtoolError
+from kvtool.store.fetch import fetch_segment
+from kvtool.store.packs import PackFiles
+
+log = logging.getLogger(__name__)
+_FULL_SPEED = 256 << 10  # bytes read in a row before a start in mid-file counts as sequential
+_NEAR = 4 << 20  # how far the kernel's own read-ahead may stray from the order of a sequential reader
+
+
+@dataclass(eq=False, slots=True)
+class Position:
+    """Where one open file is being read, to tell a sequential reader from a random one."""
+
+    next: int = 0
+    run: int = _FULL_SPEED  # a file read from its beginning is sequential from the first byte
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """One segment in memory, or on its way there."""
+
+    plan: ReadPlan
+    segment: Segment
+    buffer: memoryview
+    ready: trio.Event = field(default_factory=trio.Event)
+    error: Exception | None = None
+    users: int = 0
+    served: int = 0
+
+
+class Reader:
+    """Reads through the segments of all open files; `cache` bytes in all, `workers` reads at once."""
+
+    def __init__(
+        self, packs: PackFiles, nursery: trio.Nursery, *, read_ahead: int, cache: int, workers: int
+    ) -> None:
+        self._packs = packs
+        self._nursery = nursery
+        self._read_ahead = read_ahead
+        self._limiter = trio.CapacityLimiter(workers)
+        self._budget = max(cache, 2 * SEGMENT_SIZE)
+        self._allocated = 0
+        self._free: list[memoryview] = []
+        self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (id of the plan, segment number)
+        self._room = trio.ParkingLot()
+        self.bytes_fetched = 0
+
+    @property
+    def bytes_held(self) -> int:
+        """The memory in buffers, in use or not."""
+        return self._allocated
+
+    async def read(self, plan: ReadPlan, position: Position, offset: int, size: int) -> bytes | memoryview:
+        """Up to `size` bytes at `offset`, fewer only at the end. The result is good until the next `await`.
+
+        Raises OSError or KvtoolError when a chunk is missing or damaged.
+        """
+        end = min(offset + size, plan.index.size)
+        if offset >= end:
+            return b""
+        sequential = self._advance(position, offset, end)
+        parts: list[bytes] = []
+        while True:
+            held = self._hold(plan, plan.find(offset), demand=True)
+            while held is None:
+                await self._room.park()
+                held = self._hold(plan, plan.find(offset), demand=True)
+            self._prefetch(plan, held.segment.number, sequential=sequential)
+            if not held.ready.is_set():
+                held.users += 1
+                try:
+                    await held.ready.wait()
+                finally:
+                    held.users -= 1
+            if held.error is not None:
+                raise held.error
+            start = offset - held.segment.start
+            view = held.buffer[start : min(start + end - offset, held.segment.length)]
+            offset += len(view)
+            self._serve(held, len(view))
+            if offset == end and not parts:
+                return view
+            # The next wait may see this buffer reused.
+            parts.append(bytes(view))
+            if offset == end:
+                return b"".join(parts)
+
+    def forget(self, plan: ReadPlan) -> None:
+        """Frees what is held of a file nobody has open any more."""
+        for key in [key for key in self._held if key[0] == id(plan)]:
+            held = self._held[key]
+            if held.ready.is_set() and not held.users:
+                self._release(key)
+
+    def _advance(self, position: Position, offset: int, end: int) -> bool:
+        """Notes a read; whether the reader is sequential enough for the full read-ahead."""
+        if offset == 0 or abs(offset - position.next) <= _NEAR:
+            position.run = _FULL_SPEED if offset == 0 else position.run + end - offset
+        else:
+            position.run = 0
+        position.next = end
+        return position.run >= _FULL_SPEED
+
+    def _prefetch(self, plan: ReadPlan, number: int, *, sequential: bool) -> None:
+        if not sequential:
+            return
+        readers = len({key[0] for key in self._held})
+        window = min(self._read_ahead, self._budget // max(readers, 1)) // SEGMENT_SIZE
+        for ahead in range(number + 1, min(number + window, len(plan) - 1) + 1):
+            if self._hold(plan, ahead, demand=False) is None:
+                return
+
+    def _hold(self, plan: ReadPlan, number: int, *, demand: bool) -> _Held | None:
+        """The segment, on its way if it was not there; None when there is no buffer for it now."""
+        key = (id(plan), number)
+        held = self._held.get(key)
+        if held is not None:
+            if demand:
+                self._held.move_to_end(key)
+            return held
+        segment = plan.segment(number)
+        buffer = self._buffer(segment.length, demand=demand)
+        if buffer is None:
+            return None
+        held = self._held[key] = _Held(plan, segment, buffer)
+        self._nursery.start_soon(self._fetch, key, held)
+        return held
+
+    def _buffer(self, length: int, *, demand: bool) -> memoryview | None:
+        size = max(length, SEGMENT_SIZE)
+        if self._free and len(self._free[-1]) >= size:
+            return self._free.pop()
+        if self._allocated + size > self._budget:
+            # What was fetched ahead for others is taken only for a reader that waits.
+            for key, held in self._held.items() if demand else ():
+                if held.ready.is_set() and not held.users:
+                    self._release(key)
+                    break
+            if self._free and len(self._free[-1]) >= size:
+                return self._free.pop()
+            while self._free and self._allocated + size > self._budget:
+                self._allocated -= len(self._free.pop())
+            if self._allocated + size > self._budget:
+                return None
+        self._allocated += size
+        return memoryview(bytearray(size))
+
+    async def _fetch(self, key: tuple[int, int], held: _Held) -> None:
+        try:
+            await trio.to_thread.run_sync(
+                fetch_segment, self._packs, held.plan, held.segment, held.buffer, limiter=self._limiter
+            )
+            self.bytes_fetched += held.segment.length
+        except (KvtoolError, OSError) as error:
+            held.error = error
+        except Exception as error:
+            log.exception("reading segment %d", held.segment.number)
+            held.error = OSError(errno.EIO, repr(error))
+        held.ready.set()
+        if held.error is not None:
+            # Not kept: the next read tries again.
+            self._release(key)
+        self._room.unpark()
+
+    def _serve(self, held: _Held, count: int) -> None:
+        held.served += count
+        if held.served >= held.segment.length and not held.users:
+            self._release((id(held.plan), held.segment.number))
+
+    def _release(self, key: tuple[int, int]) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            self._free.append(held.buffer)
+            self._room.unpark()

@@ -1,0 +1,43 @@
+"""Processes that a mount starts for itself: by exec, never by fork, and dead when the mount is.
+
+A forked child would keep /dev/fuse open, and after a kill of the mount its users would hang until the child
+died too.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+_PR_SET_PDEATHSIG = 1
+LOG_FORMAT = "kvtool: %(levelname)s %(message)s"
+
+
+def start(
+    module: str, arguments: Sequence[str], descriptors: Sequence[int] = (), stdout: int | None = None
+) -> "subprocess.Popen[bytes]":
+    """Runs a module of kvtool, which calls `settle` first; it inherits `descriptors` under their numbers.
+
+    To be called from the main thread: the kernel kills the child when the thread that started it ends.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", module, "--parent", str(os.getpid()), *arguments],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE if stdout is not None else None,
+        start_new_session=True,
+    )
+
+
+def settle(parent: int) -> None:
+    """In the child: die with the parent (prctl(2)), and leave signals of terminal and service to it."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the mount has ended")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr)
