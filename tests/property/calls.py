@@ -76,5 +76,8 @@ class Subject(Protocol):
     def listxattr(self, path: bytes) -> list[bytes]: ...
     def removexattr(self, path: bytes, key: bytes) -> None: ...
 
+    def idle(self) -> None:
+        """Some seconds go by, in which what was appended may be committed."""
+
     def remount(self) -> None:
         """Unmount and mount again; no handle and no mapping is open."""

@@ -1,28 +1,22 @@
-"""What the kernel does between a system call and the file system, over a `Vfs`: paths become lookups, lookups are counted
-and forgotten, a description is flushed at each close and released at the last, appends go to the present size.
+"""What the kernel does between a system call and the file system, over a `Vfs`: paths become lookups,
+lookups are counted and forgotten, a description is flushed at each close and released at the last, appends
+go to the present size.
 
-There is no cache: every path is looked up anew and forgotten at once, every read and write goes through. So this is
-harder on the file system than the kernel is, which remembers what it knows.
-"""
+There is no cache: every path is looked up anew and forgotten at once, every read and write goes through. So
+this is harder on the file system than the kernel is, which remembers what it knows."""
 
 import errno
 import os
-import stat
-import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from kvtool.fs.inodes import ROOT
-from kvtool.fs.types import Attr, Caller, Change
-from kvtool.fs.vfs import Vfs
-from tests.property.calls import NAME_MAX, PATH_MAX, UMASK, Stat
-from tests.property.tree import RENAME_EXCHANGE, RENAME_NOREPLACE, fail
+from kvtool.fs.types import Change
+from tests.property.calls import UMASK, Stat
+from tests.property.kernel_names import CALLER, Names, is_dir, to_change, to_stat
+from tests.property.tree import fail
 
 PIECE = 1 << 20  # bytes of a request at most
 READ_PIECE = 128 << 10
 PAGE = 4096
-_CALLER = Caller()
 
 
 @dataclass(eq=False)
@@ -45,82 +39,19 @@ class Description:
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
-@dataclass(frozen=True)
-class Found:
-    """Where a path leads: the directories on the way (the last holds the name), and what is there."""
-
-    above: tuple[int, ...]
-    name: bytes
-    there: Attr | None
-
-    @property
-    def parent(self) -> int:
-        return self.above[-1]
-
-    def existing(self) -> Attr:
-        if self.there is None:
-            raise fail(errno.ENOENT)
-        return self.there
-
-    def vacant(self) -> None:
-        if self.there is not None:
-            raise fail(errno.EEXIST)
-
-
-def is_dir(attr: Attr) -> bool:
-    return stat.S_ISDIR(attr.mode)
-
-
-class Kernel:
-    """The calls of `calls.Subject`, each `async`. Below `top`, a directory at the file system's root ("" for the root)."""
+class Kernel(Names):
+    """The calls of `calls.Subject`, each `async`, below `top`: a directory at the file system's root, or
+    b"" for the root."""
 
     def __init__(self, top: bytes = b"") -> None:
-        self.vfs: Vfs | None = None
-        self.top = top
+        super().__init__(top)
         self.handles: dict[int, Description] = {}
         self.mappings: dict[int, tuple[Description, bool]] = {}
         self._next = 0
 
-    def _vfs(self) -> Vfs:
-        assert self.vfs is not None
-        return self.vfs
-
     def _number(self) -> int:
         self._next += 1
         return self._next - 1
-
-    # Lookups
-
-    @asynccontextmanager
-    async def _walked(self, path: bytes) -> AsyncIterator[Found]:
-        """Looks a path up; everything looked up is forgotten at the end."""
-        if len(path) > PATH_MAX:
-            raise fail(errno.ENAMETOOLONG)
-        vfs = self._vfs()
-        known: list[int] = []
-        try:
-            above = [ROOT]
-            *directories, last = [part for part in (self.top, path) if part] or [b""]
-            names = b"/".join([*directories, last]).split(b"/")
-            for name in names[:-1]:
-                attr = vfs.lookup(above[-1], name)
-                known.append(attr.ino)
-                if not is_dir(attr):
-                    raise fail(errno.ENOTDIR)
-                above.append(attr.ino)
-            there = None
-            if names[-1]:
-                try:
-                    there = vfs.lookup(above[-1], names[-1])
-                    known.append(there.ino)
-                except FileNotFoundError:
-                    pass
-            else:
-                there = vfs.getattr(ROOT)
-            yield Found(tuple(above), names[-1], there)
-        finally:
-            for number in reversed(known):
-                vfs.forget(number, 1)
 
     # Handles
 
@@ -135,7 +66,7 @@ class Kernel:
             if found.there is None:
                 if not flags & os.O_CREAT:
                     raise fail(errno.ENOENT)
-                number, attr = await vfs.create(found.parent, found.name, mode & ~UMASK, flags, _CALLER)
+                number, attr = await vfs.create(found.parent, found.name, mode & ~UMASK, flags, CALLER)
                 return self._opened(number, attr.ino, flags, directory=False)
             if flags & os.O_CREAT and flags & os.O_EXCL:
                 raise fail(errno.EEXIST)
@@ -185,7 +116,8 @@ class Kernel:
     async def _read(self, description: Description, length: int, offset: int) -> bytes:
         parts: list[bytes] = []
         while length:
-            # Copied before anything else runs: what `read` returns may be a view of a buffer that is used again.
+            # Copied before anything else runs: what `read` returns may be a view of a buffer that is used
+            # again.
             part = bytes(await self._vfs().read(description.number, offset, min(length, READ_PIECE)))
             parts.append(part)
             if len(part) < min(length, READ_PIECE):
@@ -247,18 +179,19 @@ class Kernel:
             await self._vfs().fsync(description.number)
 
     async def fstat(self, handle: int) -> Stat:
-        return _stat(self._vfs().getattr(self.handles[handle].inode))
+        return to_stat(self._vfs().getattr(self.handles[handle].inode))
 
     async def fchmod(self, handle: int, mode: int) -> None:
         await self._vfs().setattr(self.handles[handle].inode, Change(mode=mode))
 
     async def futimens(self, handle: int, times: tuple[int, int] | None) -> None:
-        await self._vfs().setattr(self.handles[handle].inode, _times(times))
+        await self._vfs().setattr(self.handles[handle].inode, to_change(times))
 
     async def fallocate(self, handle: int, size: int) -> None:
         raise fail(errno.EOPNOTSUPP if self.handles[handle].writable else errno.EBADF)
 
-    # Mappings: what is stored is written back at once, in whole pages, at the place it has whatever the flags say.
+    # Mappings: what is stored is written back at once, in whole pages, at the place it has whatever the
+    # flags say.
 
     async def map(self, handle: int, writable: bool) -> int:
         description = self.handles[handle]
@@ -283,140 +216,3 @@ class Kernel:
 
     async def unmap(self, mapping: int) -> None:
         await self._let_go(self.mappings.pop(mapping)[0])
-
-    # Paths
-
-    async def truncate(self, path: bytes, size: int) -> None:
-        async with self._walked(path) as found:
-            if is_dir(found.existing()):
-                raise fail(errno.EISDIR)
-            await self._vfs().setattr(found.existing().ino, Change(size=size))
-
-    async def stat(self, path: bytes) -> Stat:
-        async with self._walked(path) as found:
-            return _stat(self._vfs().getattr(found.existing().ino))
-
-    async def atime(self, path: bytes) -> int:
-        async with self._walked(path) as found:
-            return found.existing().atime_ns
-
-    async def chmod(self, path: bytes, mode: int) -> None:
-        async with self._walked(path) as found:
-            await self._vfs().setattr(found.existing().ino, Change(mode=mode))
-
-    async def utimens(self, path: bytes, times: tuple[int, int] | None) -> None:
-        async with self._walked(path) as found:
-            await self._vfs().setattr(found.existing().ino, _times(times))
-
-    async def listdir(self, path: bytes) -> list[bytes]:
-        async with self._walked(path) as found:
-            if not is_dir(found.existing()):
-                raise fail(errno.ENOTDIR)
-            number = self._vfs().opendir(found.existing().ino)
-            try:
-                return sorted(self._vfs().listdir(number, rewind=True))
-            finally:
-                self._vfs().releasedir(number)
-
-    async def mkdir(self, path: bytes, mode: int) -> None:
-        async with self._walked(path) as found:
-            found.vacant()
-            attr = self._vfs().mkdir(found.parent, found.name, mode & ~UMASK, _CALLER)
-            self._vfs().forget(attr.ino, 1)
-
-    async def rmdir(self, path: bytes) -> None:
-        async with self._walked(path) as found:
-            if not is_dir(found.existing()):
-                raise fail(errno.ENOTDIR)
-            self._vfs().rmdir(found.parent, found.name)
-
-    async def unlink(self, path: bytes) -> None:
-        async with self._walked(path) as found:
-            if is_dir(found.existing()):
-                raise fail(errno.EISDIR)
-            await self._vfs().unlink(found.parent, found.name)
-
-    async def rename(self, old: bytes, new: bytes, flags: int) -> None:
-        async with AsyncExitStack() as stack:
-            source = await stack.enter_async_context(self._walked(old))
-            target = await stack.enter_async_context(self._walked(new))
-            moved, there = source.existing(), target.there
-            if flags & RENAME_NOREPLACE and there is not None:
-                raise fail(errno.EEXIST)
-            if flags & RENAME_EXCHANGE and there is None:
-                raise fail(errno.ENOENT)
-            if moved.ino in target.above:
-                raise fail(errno.EINVAL)
-            if there is not None and there.ino in source.above:
-                raise fail(errno.EINVAL if flags & RENAME_EXCHANGE else errno.ENOTEMPTY)
-            if there is not None and there.ino == moved.ino:
-                return
-            if there is not None and not flags & RENAME_EXCHANGE and is_dir(moved) != is_dir(there):
-                raise fail(errno.ENOTDIR if is_dir(moved) else errno.EISDIR)
-            await self._vfs().rename(source.parent, source.name, target.parent, target.name, flags)
-
-    async def link(self, old: bytes, new: bytes) -> None:
-        async with self._walked(old) as found:
-            found.existing()
-        await self._refuse(new)
-
-    async def symlink(self, target: bytes, path: bytes) -> None:
-        await self._refuse(path)
-
-    async def mknod(self, path: bytes) -> None:
-        await self._refuse(path)
-
-    async def _refuse(self, path: bytes) -> None:
-        """The adapter refuses these, so there is nothing to ask."""
-        async with self._walked(path) as found:
-            found.vacant()
-            raise fail(errno.EPERM)
-
-    # Extended attributes: XATTR_CREATE and XATTR_REPLACE are looked after by pyfuse3.
-
-    async def setxattr(self, path: bytes, key: bytes, value: bytes, flags: int) -> None:
-        async with self._walked(path) as found:
-            inode = found.existing().ino
-            if len(key) > NAME_MAX:
-                raise fail(errno.ERANGE)
-            if flags & os.XATTR_CREATE:
-                try:
-                    self._vfs().getxattr(inode, key)
-                except OSError as error:
-                    if error.errno != errno.ENODATA:
-                        raise
-                else:
-                    raise fail(errno.EEXIST)
-            elif flags & os.XATTR_REPLACE:
-                self._vfs().getxattr(inode, key)
-            self._vfs().setxattr(inode, key, value)
-
-    async def getxattr(self, path: bytes, key: bytes) -> bytes:
-        async with self._walked(path) as found:
-            inode = found.existing().ino
-            if len(key) > NAME_MAX:
-                raise fail(errno.ERANGE)
-            return self._vfs().getxattr(inode, key)
-
-    async def listxattr(self, path: bytes) -> list[bytes]:
-        async with self._walked(path) as found:
-            return sorted(self._vfs().listxattr(found.existing().ino))
-
-    async def removexattr(self, path: bytes, key: bytes) -> None:
-        async with self._walked(path) as found:
-            inode = found.existing().ino
-            if len(key) > NAME_MAX:
-                raise fail(errno.ERANGE)
-            self._vfs().removexattr(inode, key)
-
-
-def _times(times: tuple[int, int] | None) -> Change:
-    if times is None:
-        now = time.time_ns()
-        return Change(atime_ns=now, mtime_ns=now)
-    return Change(atime_ns=times[0], mtime_ns=times[1])
-
-
-def _stat(attr: Attr) -> Stat:
-    directory = is_dir(attr)
-    return Stat(directory, 0 if directory else attr.size, stat.S_IMODE(attr.mode), attr.mtime_ns)

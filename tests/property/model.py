@@ -231,6 +231,9 @@ class Model(Tree):
     def futimens(self, handle: int, times: tuple[int, int] | None) -> None:
         self._set_times(self.handles[handle].node, times)
 
+    def idle(self) -> None:
+        pass
+
     def remount(self) -> None:
         assert not self.handles
         assert not self.mappings

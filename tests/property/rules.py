@@ -314,6 +314,11 @@ class Machine(Comparison):
                 pass
         self.do("close", handle)
 
+    @_kvtool
+    @rule()
+    def idle(self) -> None:
+        self.do("idle")
+
     @rule(among=st.integers(0, 4))
     def remount(self, among: int) -> None:
         if among == 0:

@@ -59,6 +59,9 @@ class OsSubject:
         for descriptor in [*self._handles.values(), self._bounce, self._root]:
             os.close(descriptor)
 
+    def idle(self) -> None:
+        pass
+
     def remount(self) -> None:
         if self._remounted is not None:
             os.close(self._root)
