@@ -1,12 +1,20 @@
 """Sizes and durations as people write them."""
 
+import math
 import re
+from decimal import Decimal
+from fractions import Fraction
 
 from kvtool.errors import UsageError
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(|B|K|KB|KiB|M|MB|MiB|G|GB|GiB|T|TB|TiB)\s*", re.IGNORECASE)
-_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_DURATION = re.compile(r"\s*(?:(\d+)\s*d)?\s*(?:(\d+)\s*h)?\s*(?:(\d+)\s*m)?\s*(?:(\d+(?:\.\d+)?)\s*s?)?\s*")
+# The digits are bounded because int() itself refuses thousands of them, with an error of its own.
+_SIZE = re.compile(
+    r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(|B|K|KB|KiB|M|MB|MiB|G|GB|GiB|T|TB|TiB)\s*", re.IGNORECASE | re.ASCII
+)
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_DURATION = re.compile(
+    r"\s*(?:(\d+)\s*d)?\s*(?:(\d+)\s*h)?\s*(?:(\d+)\s*m)?\s*(?:(\d+(?:\.\d+)?)\s*s?)?\s*", re.ASCII
+)
 
 
 def parse_size(text: str) -> int:
@@ -17,26 +25,33 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not a size", hint="write it like 64 MiB")
-    number, unit = match[1], match[2].lower()
-    base = 1000 if len(unit) == 2 and unit.endswith("b") else 1024
-    value = (
-        float(number) * base ** _POWERS[unit[:1]]
-        if "." in number
-        else int(number) * base ** _POWERS[unit[:1]]
-    )
-    if value != int(value):
+    unit = match[2].lower()
+    base = 1000 if len(unit) == 2 else 1024
+    value = Fraction(match[1]) * base ** "bkmgt".index(unit[:1] or "b")
+    if value.denominator != 1:
         raise UsageError(f"{text!r} is not a whole number of bytes", hint="write it like 64 MiB")
     return int(value)
 
 
 def format_size(size: int) -> str:
-    """`size` bytes in B, KiB, MiB, GiB or TiB, exact when it is a whole number of them, else one decimal."""
-    value, unit = float(size), "B"
-    for name in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            break
-        value, unit = value / 1024, name
-    return f"{int(value)} {unit}" if value == int(value) else f"{value:.1f} {unit}"
+    """`size` bytes in B, KiB, MiB, GiB or TiB, for people: "64 MiB", and with one decimal when that rounds.
+
+    "1.5 KiB" may stand for a few bytes more or less; exact_size does not round.
+    """
+    power = 0
+    # 1023.95 of a unit and more would be printed as 1024.0 of it.
+    while power + 1 < len(_UNITS) and abs(size) * 20 >= 1024**power * 20479:
+        power += 1
+    whole, rest = divmod(size, 1024**power)
+    return f"{size / 1024**power:.1f} {_UNITS[power]}" if rest else f"{whole} {_UNITS[power]}"
+
+
+def exact_size(size: int) -> str:
+    """`size` bytes (0 or more) in the largest unit that needs no fraction; parse_size reads it back."""
+    power = 0
+    while size and power + 1 < len(_UNITS) and size % 1024 ** (power + 1) == 0:
+        power += 1
+    return f"{size // 1024**power} {_UNITS[power]}"
 
 
 def parse_duration(text: str) -> float:
@@ -45,13 +60,16 @@ def parse_duration(text: str) -> float:
     if match is None or not any(match.groups()):
         raise UsageError(f"{text!r} is not a duration", hint="write it like 90s or 1h30m")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if math.isinf(total):
+        raise UsageError(f"{text!r} is too long a duration", hint="write it like 90s or 1h30m")
+    return total
 
 
 def format_duration(seconds: float) -> str:
-    """`seconds` as in "1h30m" or "0.5s"; parse_duration reads it back."""
+    """`seconds` (finite, 0 or more) as in "1h30m" or "0.5s"; parse_duration reads it back."""
     if seconds != int(seconds):
-        return f"{seconds}s"
+        return f"{Decimal(repr(seconds)):f}s"  # never 1e-07, which is no duration
     rest, parts = int(seconds), []
     for name, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, rest = divmod(rest, length)

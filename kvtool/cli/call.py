@@ -1,0 +1,97 @@
+"""What a subcommand gets: its arguments, the settings, and the ways to answer."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvtool.errors import KvtoolError, NoStore
+
+if TYPE_CHECKING:
+    from kvtool.settings.layers import Resolved
+    from kvtool.settings.model import Settings
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a subcommand. `flags` is key to text of the `--section.key` flags that were given."""
+
+    args: argparse.Namespace
+    flags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def json(self) -> bool:
+        """Whether `--json` was given."""
+        return bool(self.args.json)
+
+    @cached_property
+    def resolved(self) -> "Resolved":
+        """All layers with their origins; also when settings are wrong: see its `problems`.
+
+        The store's own layer is found with the others' store.path. Raises StoreFormatError for a
+        store.toml that is not usable, OSError for one that cannot be read.
+        """
+        from kvtool.settings.layers import resolve
+
+        def layered(store_layer: dict[str, tuple[Any, str]] | None) -> "Resolved":
+            return resolve(
+                self.flags,
+                environ=os.environ,
+                config_file=Path(self.args.config) if self.args.config is not None else None,
+                store_layer=store_layer,
+            )
+
+        resolved = layered(None)
+        path = resolved.values.get("store.path")
+        store_layer = _store_layer(path / "store.toml") if path is not None else None
+        return resolved if store_layer is None else layered(store_layer)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        """The valid settings; warnings about them go to standard error, once.
+
+        Raises SettingsError with every problem, and what `resolved` raises.
+        """
+        for warning in self.resolved.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        return self.resolved.settings
+
+    @property
+    def debug(self) -> bool:
+        """Whether log.level is debug, as far as can be told: for reporting errors, so it raises none."""
+        try:
+            return bool(self.resolved.values.get("log.level") == "debug")
+        except (KvtoolError, OSError):
+            return self.flags.get("log.level") == "debug"
+
+    def emit(self, data: dict[str, Any], text: str) -> None:
+        """The answer, on standard output: `data` with --json, else `text`."""
+        print(to_json(data) if self.json else text)
+
+    def note(self, text: str) -> None:
+        """Progress for people, on standard error; nothing with --json."""
+        if not self.json:
+            print(text, file=sys.stderr)
+
+
+def to_json(data: dict[str, Any]) -> str:
+    """`data` on one line, or indented for a terminal; undecodable bytes of names as escapes."""
+    return json.dumps(data, indent=2 if sys.stdout is not None and sys.stdout.isatty() else None)
+
+
+def _store_layer(path: Path) -> dict[str, tuple[Any, str]] | None:
+    from kvtool.store import format as store_format
+
+    try:
+        text = store_format.read_text(path)
+    except NoStore:
+        return None
+    fmt = store_format.parse(text, str(path))
+    return {
+        key: (getattr(fmt, key.removeprefix("chunk.")), f"{path}:{line}")
+        for key, line in store_format.lines(text).items()
+    }

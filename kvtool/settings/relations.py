@@ -1,0 +1,44 @@
+"""What has to hold between two settings."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Two keys whose values, read, must satisfy `holds`; `otherwise` stands between them if they do not."""
+
+    first: str
+    second: str
+    holds: Callable[[Any, Any], bool]
+    otherwise: str
+
+    def broken(self, values: Mapping[str, Any]) -> bool:
+        """Not where one of the values is missing: that one is itself wrong."""
+        both = self.first in values and self.second in values
+        return both and not self.holds(values[self.first], values[self.second])
+
+
+def _at_most(first: str, second: str) -> Relation:
+    return Relation(first, second, lambda a, b: a <= b, "is larger than")
+
+
+def _stubs_apart(stubs: Path, store: Path) -> bool:
+    # A stub tree that holds the store would show it in the mount, and one inside packs/ would be swept.
+    if stubs == store or stubs in store.parents:
+        return False
+    return not any(
+        stubs.is_relative_to(store / name) for name in ("packs", "incoming", "staging", "quarantine")
+    )
+
+
+RELATIONS = (
+    _at_most("chunk.min_size", "chunk.avg_size"),
+    _at_most("chunk.avg_size", "chunk.max_size"),
+    _at_most("chunk.max_size", "mount.read_ahead"),
+    _at_most("chunk.max_size", "mount.write_queue"),
+    _at_most("mount.read_ahead", "mount.cache"),
+    Relation("store.stubs", "store.path", _stubs_apart, "holds, or lies among the files of,"),
+)

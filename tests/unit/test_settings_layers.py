@@ -1,0 +1,326 @@
+"""Layers: the highest wins, with its origin, and everything wrong is said at once with where it stands."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from kvtool.core.toml_text import TomlError, key_lines, parse_toml
+from kvtool.errors import SettingsError
+from kvtool.settings.fields import FIELDS, bounds, choices, env_name, kind, read
+from kvtool.settings.layers import Resolved, resolve
+from kvtool.settings.model import Settings
+
+few = settings(derandomize=True, max_examples=50, deadline=None)
+
+
+def resolve_in(
+    tmp_path: Path,
+    flags: dict[str, str] | None = None,
+    *,
+    etc: str | None = None,
+    user: str | None = None,
+    config: str | None = None,
+    env: dict[str, str] | None = None,
+    store: dict[str, tuple[Any, str]] | None = None,
+) -> Resolved:
+    """resolve() with the files given as text, all below `tmp_path`."""
+    files = {"etc.toml": etc, "user/kvtool/config.toml": user, "config.toml": config}
+    for name, text in files.items():
+        if text is not None:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+    return resolve(
+        flags or {},
+        environ={"XDG_CONFIG_HOME": f"{tmp_path}/user", "XDG_DATA_HOME": f"{tmp_path}/data", **(env or {})},
+        config_file=tmp_path / "config.toml" if config is not None else None,
+        store_layer=store,
+        etc_file=tmp_path / "etc.toml",
+    )
+
+
+def messages(resolved: Resolved) -> list[str]:
+    return [problem.message for problem in resolved.problems]
+
+
+# Any value that is right, as text: what it is compared with goes through the same reading.
+def values_of(key: str) -> st.SearchStrategy[str]:
+    limits = bounds(key)
+    if limits is not None:
+        return st.integers(int(limits[0]), int(limits[1])).map(str)
+    if kind(key) == "path":
+        return st.sampled_from(["/srv/a", "/srv/b", "~/c"])
+    return st.sampled_from(choices(key))
+
+
+SOURCES = ("etc", "user", "config", "env", "flag")
+assignments = st.fixed_dictionaries(
+    {},
+    optional={
+        (source, key): values_of(key)
+        for source in (*SOURCES, "store")
+        for key in FIELDS
+        if source != "store" or key.startswith("chunk.")
+    },
+)
+
+
+@few
+@given(assignments)
+def test_the_highest_layer_wins_and_the_rest_follow_in_order(given: dict[tuple[str, str], str]) -> None:
+    def layer(source: str) -> dict[str, str]:
+        return {key: value for (its, key), value in given.items() if its == source}
+
+    def toml(source: str) -> str:
+        document: dict[str, dict[str, str]] = {}
+        for key, value in layer(source).items():
+            section, name = key.split(".")
+            document.setdefault(section, {})[name] = value
+        return tomli_w.dumps(document)
+
+    with tempfile.TemporaryDirectory() as directory:
+        tmp_path = Path(directory)
+        texts = {source: toml(source) for source in ("etc", "user", "config")}
+        resolved = resolve_in(
+            tmp_path,
+            layer("flag"),
+            **texts,
+            env={env_name(key): value for key, value in layer("env").items()},
+            store={key: (value, "store.toml:1") for key, value in layer("store").items()},
+        )
+    paths = {"etc": "etc.toml", "user": "user/kvtool/config.toml", "config": "config.toml"}
+    for key, origin in resolved.origins.items():
+        expected = []
+        for source in ("store", *reversed(SOURCES)):
+            if (source, key) not in given:
+                continue
+            if source in paths:
+                line = key_lines(texts[source])[tuple(key.split("."))]
+                place = ("file", f"{tmp_path / paths[source]}:{line}")
+            elif source == "store":
+                place = ("store", "store.toml:1")
+            else:
+                place = (source, env_name(key) if source == "env" else f"--{key}")
+            expected.append((given[source, key], *place))
+        chain = [(each.value, each.layer, each.where) for each in (origin, *origin.overridden)]
+        assert chain[:-1] == expected
+        assert chain[-1][1:] == ("default", "")
+        assert resolved.values[key] == read(key, chain[0][0])
+    if not resolved.problems:
+        assert resolved.settings.flat() == resolved.values
+
+
+def test_defaults(tmp_path: Path) -> None:
+    resolved = resolve_in(tmp_path)
+    model = resolved.settings
+    assert model.store.path == tmp_path / "data/kvtool"
+    assert model.store.stubs == tmp_path / "data/kvtool/stubs"
+    assert (model.chunk.min_size, model.chunk.avg_size, model.chunk.max_size) == (
+        16 << 10,
+        64 << 10,
+        256 << 10,
+    )
+    assert model.store.gc_interval == 3600
+    assert [file.state for file in resolved.files] == ["not found", "not found"]
+    assert model.mount == Settings().mount
+
+
+def test_stubs_follow_the_store(tmp_path: Path) -> None:
+    assert resolve_in(tmp_path, {"store.path": "/srv/kv"}).settings.store.stubs == Path("/srv/kv/stubs")
+    apart = resolve_in(tmp_path, {"store.path": "/srv/kv", "store.stubs": "/ssd/stubs"})
+    assert apart.settings.store.stubs == Path("/ssd/stubs")
+
+
+def test_a_relative_path_counts_from_here_but_not_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_in(tmp_path, {"store.path": "kv"}).settings.store.path == tmp_path / "kv"
+    wrong = resolve_in(tmp_path, user='store.path = "kv"')
+    assert messages(wrong) == [
+        "store.path: 'kv' is not an absolute path, or one that begins with ~/"
+        f" (file {tmp_path}/user/kvtool/config.toml:1)"
+    ]
+
+
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
+    resolved = resolve_in(
+        tmp_path,
+        {"log.level": "loud", "x": "1"},
+        etc='[mount]\n\nworkers = 0\nread_ahed = "1 MiB"\n[paths]\nstore = 1\n',
+        user="mount = 3\n[chunk\n",
+        env={"KVTOOL_CHUNK__MIN_SIZE": "1 MiB", "KVTOOL_MOUNT__CACHE": "true"},
+    )
+    with pytest.raises(SettingsError) as caught:
+        _ = resolved.settings
+    assert caught.value.exit_code == 2
+    etc, user = tmp_path / "etc.toml", tmp_path / "user/kvtool/config.toml"
+    assert caught.value.message.split("\n  ") == [
+        "8 settings are wrong:",
+        f"{etc}:4: mount.read_ahed is not a setting (did you mean mount.read_ahead?)",
+        f"{etc}:6: paths.store is not a setting",
+        f"{user}:2: not TOML: Expected ']' at the end of a table declaration",
+        "--x is not a setting",
+        f"mount.workers: 0 is not a whole number from 1 to 64 (file {etc}:3)",
+        "mount.cache: 'true' is not a size from 1 MiB to 1 TiB (env KVTOOL_MOUNT__CACHE)",
+        "log.level: 'loud' is not one of debug, info, warning, error (flag --log.level)",
+        "chunk.min_size: 1 MiB (env KVTOOL_CHUNK__MIN_SIZE) is larger than chunk.avg_size: 64 KiB (default)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "otherwise"),
+    [
+        ({"chunk.min_size": "65 KiB"}, "is larger than"),
+        ({"chunk.avg_size": "257 KiB"}, "is larger than"),
+        ({"mount.read_ahead": "257 MiB"}, "is larger than"),
+        ({"chunk.max_size": "33 MiB"}, "is larger than"),
+        ({"chunk.max_size": "9M", "mount.write_queue": "8M"}, "is larger than"),
+        ({"store.path": "/srv/kv", "store.stubs": "/srv/kv"}, "holds, or lies among"),
+        ({"store.path": "/srv/kv", "store.stubs": "/srv"}, "holds, or lies among"),
+        ({"store.path": "/srv/kv", "store.stubs": "/srv/kv/packs/x"}, "holds, or lies among"),
+    ],
+)
+def test_relations(tmp_path: Path, flags: dict[str, str], otherwise: str) -> None:
+    (message,) = messages(resolve_in(tmp_path, flags))
+    assert otherwise in message
+    assert all(f"(flag --{key})" in message for key in flags)
+    sections: dict[str, dict[str, str]] = {}
+    for key, value in flags.items():
+        sections.setdefault(key.split(".")[0], {})[key.split(".")[1]] = value
+    with pytest.raises(ValidationError, match=otherwise):
+        Settings.model_validate(sections)
+
+
+@pytest.mark.parametrize(
+    ("key", "raw"),
+    [
+        ("chunk.min_size", 63),
+        ("chunk.avg_size", 255),
+        ("chunk.max_size", 1023),
+        ("mount.write_queue", (8 << 20) - 1),
+        ("mount.workers", 65),
+        ("mount.workers", True),
+        ("mount.workers", 2.0),
+        ("mount.cache", [1]),
+        ("store.gc_interval", -1),
+        ("store.gc_interval", float("inf")),
+        ("store.gc_interval", False),
+        ("mount.allow_other", "perhaps"),
+        ("store.path", ""),
+        ("store.path", "/a\0b"),
+        ("store.path", 5),
+        ("log.level", "\udcff"),
+        ("store.durability", None),
+    ],
+)
+def test_what_is_out_of_bounds_or_of_another_type(key: str, raw: object) -> None:
+    with pytest.raises(ValueError, match=r"is not (a|one of|true)"):
+        read(key, raw)
+
+
+@few
+@given(st.sampled_from(sorted(FIELDS)), st.text() | st.integers() | st.floats() | st.lists(st.integers()))
+def test_any_raw_value_is_read_or_refused(key: str, raw: object) -> None:
+    try:
+        assert read(key, read(key, raw)) == read(key, raw)
+    except ValueError as error:
+        assert str(error)  # noqa: PT017  (either outcome is right)
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
+    resolved = resolve_in(tmp_path, env={"KVTOOL_MOUNT__READAHED": "1", "KVTOOL_X": "", "OTHER": ""})
+    assert not resolved.problems
+    assert resolved.warnings == (
+        "KVTOOL_MOUNT__READAHED is not a setting (did you mean KVTOOL_MOUNT__READ_AHEAD?)",
+        "KVTOOL_X is not a setting",
+    )
+
+
+def test_a_file_with_wrong_tables(tmp_path: Path) -> None:
+    text = 'cache = 1\n"log\\n" = 1\n[[mount]]\n[chunks]\n[store]\n"a.b" = 1\n'
+    etc = tmp_path / "etc.toml"
+    assert messages(resolve_in(tmp_path, etc=text)) == [
+        f"{etc}:1: cache is not a setting (did you mean mount.cache?)",
+        f"{etc}:2: 'log\\n' is not a setting",
+        f"{etc}:3: mount is a section, not a setting",
+        f"{etc}:4: chunks is not a section (did you mean chunk?)",
+        f"{etc}:6: store.a.b is not a setting (did you mean store.path?)",
+    ]
+
+
+def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    missing = resolve({}, environ={}, config_file=tmp_path / "nowhere", etc_file=tmp_path / "directory")
+    assert messages(missing) == [
+        f"{tmp_path}/directory: Is a directory",
+        f"{tmp_path}/nowhere: No such file or directory (flag --config)",
+    ]
+    assert missing.files[0].state == "not usable"
+    with pytest.raises(SettingsError, match="nowhere"):
+        _ = missing.settings
+
+
+def test_a_path_of_any_bytes_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b'store.path = "/srv/\xff"\n')
+    resolved = resolve({}, environ={}, config_file=tmp_path / "config.toml", etc_file=tmp_path / "none")
+    assert resolved.settings.store.path == Path("/srv/\udcff")
+
+
+def test_the_store_outranks_all_and_a_difference_names_both(tmp_path: Path) -> None:
+    store = {"chunk.avg_size": (128 << 10, "/srv/kv/store.toml:6")}
+    assert resolve_in(tmp_path, store=store).settings.chunk.avg_size == 128 << 10
+    same = resolve_in(tmp_path, {"chunk.avg_size": "128K"}, etc='chunk.avg_size = "99 KiB"', store=store)
+    assert not same.problems
+    for text in ("64 KiB", "131073"):
+        different = resolve_in(tmp_path, {"chunk.avg_size": text}, store=store)
+        (message,) = messages(different)
+        assert "(flag --chunk.avg_size)" in message
+        assert "(store /srv/kv/store.toml:6)" in message
+        assert different.values["chunk.avg_size"] == 128 << 10
+    (message,) = messages(resolve_in(tmp_path, {"chunk.avg_size": "much"}, store=store))
+    assert message == "chunk.avg_size: 'much' is not a size from 256 B to 256 MiB (flag --chunk.avg_size)"
+
+
+def test_lines_of_keys() -> None:
+    text = '# [mount]\na = """\n[x]\nb = 1\n"""\n\n[mount]  # here\ncache = [\n 1,\n]\nworkers = 3\n'
+    text += "[mount.x.y]\nz = {u = 1}\n"
+    assert key_lines(text) == {
+        ("a",): 2,
+        ("mount",): 7,
+        ("mount", "cache"): 8,
+        ("mount", "workers"): 11,
+        ("mount", "x"): 12,
+        ("mount", "x", "y"): 12,
+        ("mount", "x", "y", "z"): 13,
+        ("mount", "x", "y", "z", "u"): 13,
+    }
+    assert key_lines("\r\n[a]\r\nb = 1\r\n")["a", "b"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = 1\n\na = 2\n", 3),
+        ("a = 1\nb = '''\n", 3),
+        ("\n\na = 0x" + "f" * 5000, 3),
+        ("a = " + "1" * 5000, 1),
+        ("a = " + "[" * 5000, 1),
+        ("\n" + ".".join("a" * 3000) + " = 1", 2),
+        ("\ufeffa = 1", 1),
+    ],
+)
+def test_what_is_no_toml_is_refused_with_its_line(text: str, line: int) -> None:
+    with pytest.raises(TomlError) as caught:
+        parse_toml(text)
+    assert caught.value.line == line
+
+
+def test_the_model_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings().mount.workers = 3  # type: ignore[misc]
