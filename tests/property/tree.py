@@ -17,9 +17,8 @@ class Quirks:
     exchange: bool = True  # RENAME_EXCHANGE works; EINVAL otherwise
     special: bool = True  # link, symlink and mknod work; EPERM otherwise (the model knows only the refusal)
     allocate: bool = True  # fallocate works; EOPNOTSUPP otherwise (likewise)
-    own_xattrs: bool = (
-        False  # user.kvtool.* is read-only but for labels, and a rename over a file keeps its labels
-    )
+    xattr_spaces: tuple[bytes, ...] = (b"user.", b"trusted.")  # EOPNOTSUPP for other names
+    own_xattrs: bool = False  # user.kvtool.* is read-only but for labels, which a rename over a file keeps
     commit_touches_directory: bool = False  # writing a file may change its directory's mtime later on
     reserved: bytes | None = None  # a name at the root that does not exist and cannot be made (EPERM)
 
