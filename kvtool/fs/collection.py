@@ -63,7 +63,7 @@ class Collection:
         return set(json.loads(output))
 
     def _in_use(self) -> set[bytes]:
-        """The chunks of open and unfinished files, and of all that was committed or renamed since the mark."""
+        """The chunks of open and unfinished files, and what was committed or renamed since the mark."""
         ids: set[bytes] = set()
         for inode in self._env.inodes:
             if inode.file is not None:

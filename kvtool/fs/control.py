@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import trio
@@ -15,13 +15,13 @@ from kvtool.store.layout import Layout
 log = logging.getLogger(__name__)
 _LINE_MAX = 1 << 16
 
-Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Command = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 class ControlServer:
     """Answers commands. A connection on which `umount` was asked stays open until the process ends."""
 
-    def __init__(self, layout: Layout, commands: dict[str, Command]) -> None:
+    def __init__(self, layout: Layout, commands: Mapping[str, Command]) -> None:
         self._path = layout.control
         self._commands = commands
 

@@ -181,7 +181,7 @@ class File:
                 raise
 
     async def close_writer(self) -> None:
-        """After the last handle for writing is closed: a plain copy has done its duty once it is committed."""
+        """After the last handle for writing is closed: a committed plain copy has done its duty."""
         async with self._lock:
             if self._staging is not None and not self.dirty and not self.writers:
                 await self._drop_staging()

@@ -86,7 +86,7 @@ class InodeTable:
         return relative.decode("utf-8", "backslashreplace") or "/"
 
     def child_path(self, parent: Inode, name: bytes, *, creating: bool = False) -> bytes:
-        """Where `name` in `parent` is. Raises OSError for names that cannot be (`creating`: may not be) there."""
+        """Where `name` in `parent` is. Raises OSError for names that cannot, or may not, be there."""
         if len(name) > NAME_MAX:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         if parent.number == ROOT and name == RESERVED:

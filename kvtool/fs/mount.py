@@ -1,4 +1,4 @@
-"""A mount from start to end: what runs, in which order it comes up, and how it goes down with nothing lost."""
+"""A mount from start to end: what runs, how it comes up, and how it goes down with nothing lost."""
 
 import logging
 import os
@@ -16,7 +16,6 @@ import trio
 from kvtool import __version__
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import KvtoolError
-from kvtool.fs import mountpoint as places
 from kvtool.fs.collection import Collection
 from kvtool.fs.control import ControlServer
 from kvtool.fs.files import Environment
@@ -27,6 +26,7 @@ from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
 from kvtool.store import layout as store_layout
 from kvtool.store import lock, recover
+from kvtool.store import mounts as places
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 
@@ -63,7 +63,9 @@ def run(layout: Layout, sizes: ChunkSizes, options: MountOptions, ready: Callabl
     store_layout.open_or_create(layout, sizes)
     store, recovered = recover.open_recovered(layout, held, sync=options.sync)
     if recovered:
-        log.info("after the last stop: %s", ", ".join(f"{key} {value}" for key, value in vars(recovered).items()))
+        log.info(
+            "after the last stop: %s", ", ".join(f"{key} {value}" for key, value in vars(recovered).items())
+        )
     try:
         trio.run(_Mount(store, place, options, held.fd, ready).main, strict_exception_groups=False)
     finally:

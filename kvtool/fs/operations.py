@@ -6,7 +6,7 @@ Only FUSEError may leave a handler: anything else would leave the caller hanging
 import errno
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 import pyfuse3
@@ -37,7 +37,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _answered(handler: Callable[_P, Awaitable[_R]]) -> Callable[_P, Awaitable[_R]]:
+def _answered(handler: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
     """Turns every exception into the errno that the caller sees."""
 
     @functools.wraps(handler)
@@ -49,7 +49,6 @@ def _answered(handler: Callable[_P, Awaitable[_R]]) -> Callable[_P, Awaitable[_R
         except OSError as error:
             raise FUSEError(error.errno or errno.EIO) from error
         except KvtoolError as error:
-            log.error("%s: %s", handler.__name__, error)
             raise FUSEError(error.errno) from error
         except Exception as error:
             log.exception("%s", handler.__name__)
@@ -129,16 +128,19 @@ class Operations(pyfuse3.Operations):
     ) -> None:
         await self._vfs.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
 
-    @_answered
-    async def link(self, *_: Any) -> EntryAttributes:
+    async def link(
+        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
         raise FUSEError(errno.EPERM)
 
-    @_answered
-    async def mknod(self, *_: Any) -> EntryAttributes:
+    async def mknod(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
         raise FUSEError(errno.EPERM)
 
-    @_answered
-    async def symlink(self, *_: Any) -> EntryAttributes:
+    async def symlink(
+        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
         raise FUSEError(errno.EPERM)
 
     @_answered

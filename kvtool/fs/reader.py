@@ -58,7 +58,7 @@ class Reader:
         self._allocated = 0
         self._free: list[memoryview] = []
         self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (id of the plan, segment number)
-        self._room = trio.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
         self.bytes_fetched = 0
 
     @property

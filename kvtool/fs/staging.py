@@ -13,7 +13,7 @@ from kvtool.store.store import Store
 
 
 class Staging:
-    """The copy: written anywhere, read anywhere, saved as a whole at commit. Its blocking calls run in threads."""
+    """The copy: written and read anywhere, saved as a whole at commit. Blocking calls run in threads."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd

@@ -1,4 +1,4 @@
-"""Names and attributes: rename, unlink, mkdir and the rest are the same call on the stub, so as atomic as there.
+"""Names and attributes: rename, unlink, mkdir and so on are the same call on the stub, so as atomic as there.
 
 Nothing waits between a check and its act; what waits comes after.
 """

@@ -4,17 +4,20 @@ Every call raises OSError or KvtoolError. The write state belongs to the inode, 
 """
 
 import errno
+import logging
 import os
 import stat
 
 import trio
 
+from kvtool.errors import KvtoolError
 from kvtool.fs.files import Environment, File
 from kvtool.fs.inodes import Inode
 from kvtool.fs.tree import Tree
 from kvtool.fs.types import Attr, Caller, Handle
 from kvtool.store import stubs
 
+log = logging.getLogger(__name__)
 _BURST = 5.0  # seconds: opens closer together than this are one use
 _KEPT_CONTENTS = 16  # closed files whose index stays in memory: a restore opens its file three times
 
@@ -57,7 +60,9 @@ class Vfs(Tree):
             else:
                 await file.open_for_reading()
                 self._count_use(inode, file)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KvtoolError):
+                log.error("opening %s failed: %s", self.inodes.name(inode), error)
             with trio.CancelScope(shield=True):
                 await self.release(handle)
             raise
@@ -66,7 +71,11 @@ class Vfs(Tree):
     async def read(self, handle: int, offset: int, size: int) -> bytes | memoryview:
         """Up to `size` bytes, fewer only at the end; the result is good until the next `await`."""
         opened = self._handles[handle]
-        return await self._opened_file(opened).read(opened.position, offset, size)
+        try:
+            return await self._opened_file(opened).read(opened.position, offset, size)
+        except KvtoolError as error:
+            log.error("reading %s failed: %s", self.inodes.name(opened.inode), error)
+            raise
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         """Takes `data` at `offset` and returns its length."""

@@ -38,7 +38,7 @@ class SaveStream:
         self.filled = 0
 
     async def write(self, data: bytes) -> None:
-        """Takes the next bytes of the file. Raises the OSError that ended the save, as soon as it is known."""
+        """Takes the next bytes of the file. Raises the OSError that ended the save once it is known."""
         self._digest.update(data)
         done = 0
         while True:

@@ -1,6 +1,6 @@
 """Extended attributes in the mount: the stub's, of which kvtool's own are read-only but for labels.
 
-The read-only ones are not listed, so that `cp -a` and `rsync -X` can copy into the mount what they read there.
+The read-only ones are not listed, so that `cp -a` and `rsync -X` into the mount work.
 """
 
 import errno

@@ -66,7 +66,7 @@ class Ingest:
         return self._digest.digest()
 
     def feed(self, buffer: memoryview, start: int, length: int) -> None:
-        """Takes `length` bytes at `start` of the writable `buffer`; the `headroom` before them is overwritten.
+        """Takes `length` bytes at `start` of `buffer`, and overwrites the `headroom` before them.
 
         Raises OSError, such as ENOSPC.
         """

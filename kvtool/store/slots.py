@@ -12,7 +12,7 @@ _PAGE = 4096
 
 
 class Slots:
-    """`count` slots over the memory file `fd`, each of `headroom` (rounded up to pages) and DATA_SIZE bytes."""
+    """`count` slots in the memory file `fd`, each of `headroom` (in whole pages) and DATA_SIZE bytes."""
 
     def __init__(self, fd: int, headroom: int, count: int) -> None:
         self.headroom = -(-headroom // _PAGE) * _PAGE

@@ -58,7 +58,9 @@ def check(mountpoint: Path, layout: Layout) -> Path:
     try:
         status = os.stat(place)
     except FileNotFoundError:
-        raise UsageError(f"mountpoint {mountpoint} does not exist", hint=f"make it: mkdir -p {mountpoint}") from None
+        raise UsageError(
+            f"mountpoint {mountpoint} does not exist", hint=f"make it: mkdir -p {mountpoint}"
+        ) from None
     if not stat.S_ISDIR(status.st_mode):
         raise UsageError(f"mountpoint {mountpoint} is not a directory", hint="name an empty directory")
     if (there := find(place)) is not None:
@@ -69,14 +71,19 @@ def check(mountpoint: Path, layout: Layout) -> Path:
         tree = _resolve(other)
         if place == tree or place in tree.parents or tree in place.parents:
             raise UsageError(
-                f"mountpoint {mountpoint} and the {name} {other} overlap", hint="mount on a directory of its own"
+                f"mountpoint {mountpoint} and the {name} {other} overlap",
+                hint="mount on a directory of its own",
             )
     if os.listdir(place):
         raise UsageError(f"mountpoint {mountpoint} is not empty", hint="name an empty directory")
     if not os.path.exists("/dev/fuse"):
-        raise KvtoolError("/dev/fuse does not exist", hint="load the module (modprobe fuse) or give it to the container")
+        raise KvtoolError(
+            "/dev/fuse does not exist", hint="load the module (modprobe fuse) or give it to the container"
+        )
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        raise KvtoolError("no permission for /dev/fuse", hint="run as root, or make it readable and writable for you")
+        raise KvtoolError(
+            "no permission for /dev/fuse", hint="run as root, or make it readable and writable for you"
+        )
     return place
 
 

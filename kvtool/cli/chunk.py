@@ -1,0 +1,101 @@
+"""kvtool chunk: store files as snapshots, without a mount."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from kvtool.cli.call import Call
+from kvtool.cli.paths import layout_of, sizes_of, stub_path
+from kvtool.core.units import format_size
+from kvtool.errors import UsageError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what to store")
+    parser.add_argument("--name", help="the snapshot's name in the mount (default: the file's own name)")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be new, store nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    file: str
+    name: str
+    path: bytes
+
+
+def run(call: Call) -> int:
+    """Stores each file. With --dry-run also beside a running mount, else under the lock."""
+    layout = layout_of(call.settings)
+    files: list[str] = call.args.files
+    if call.args.name is not None and len(files) > 1:
+        raise UsageError("--name goes with one file", hint="store the files one by one")
+    tasks = []
+    for file in files:
+        name = call.args.name or os.path.basename(file)
+        if not os.path.exists(file):
+            raise UsageError(f"{file} does not exist", hint="name a file that does")
+        if not os.path.isfile(file):
+            raise UsageError(f"{file} is not a regular file", hint="name a file")
+        tasks.append(_Task(file, name, stub_path(layout, name)))
+    rows = _dry_run(call, tasks) if call.args.dry_run else _store(call, tasks)
+    word = "would be new" if call.args.dry_run else "new"
+    text = "\n".join(
+        f"{row['name']}: {format_size(row['size'])} in {row['chunks']} chunks,"
+        f" {format_size(row['new_bytes'])} in {row['new_chunks']} chunks {word}"
+        for row in rows
+    )
+    call.emit({"snapshots": rows, "dry_run": call.args.dry_run}, text)
+    return 0
+
+
+def _dry_run(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
+    from kvtool.store.ingest import Saved, ingest_file
+    from kvtool.store.store import Store
+
+    store = Store.open(layout_of(call.settings), writable=False)
+    rows = []
+    for task in tasks:
+        with open(task.file, "rb") as file:
+            saved: Saved = ingest_file(store, file, dry_run=True)
+        rows.append(_row(task.name, saved))
+    return rows
+
+
+def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
+    from kvtool.core.index import Index
+    from kvtool.store import layout as store_layout
+    from kvtool.store import lock, recover, stubs
+    from kvtool.store.ingest import ingest_file
+
+    layout = layout_of(call.settings)
+    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    held = lock.acquire(layout)
+    store_layout.open_or_create(layout, sizes_of(call.settings))
+    store, _ = recover.open_recovered(layout, held, sync=call.settings.store.durability == "power")
+    rows = []
+    for task in tasks:
+        if os.path.isdir(task.path):
+            raise UsageError(f"{task.name!r} is a directory in {layout.stubs}", hint="choose another --name")
+        os.makedirs(os.path.dirname(task.path), exist_ok=True)
+        with open(task.file, "rb") as file:
+            saved = ingest_file(store, file)
+        index = Index(store.sizes).extended(saved.lengths, saved.ids)
+        stubs.replace(stubs.prepare(layout, index, sync=store.sync), task.path)
+        if store.sync:
+            stubs.sync_parent(task.path)
+        rows.append(_row(task.name, saved))
+    store.close()
+    held.release()
+    return rows
+
+
+def _row(name: str, saved: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "size": sum(saved.lengths),
+        "chunks": len(saved.lengths),
+        "new_chunks": saved.new_chunks,
+        "new_bytes": saved.new_bytes,
+    }

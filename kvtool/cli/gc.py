@@ -1,0 +1,41 @@
+"""kvtool gc: free the packs that no snapshot needs."""
+
+import argparse
+
+from kvtool.cli.call import Call
+from kvtool.cli.paths import layout_of
+from kvtool.core.units import format_size
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--dry-run", action="store_true", help="say what would be freed, delete nothing")
+
+
+def run(call: Call) -> int:
+    """Has the running mount collect, or does it under the lock when none runs."""
+    from kvtool.store import collect, control, lock, recover
+    from kvtool.store import layout as store_layout
+
+    layout = layout_of(call.settings)
+    dry_run = bool(call.args.dry_run)
+    store_layout.open_existing(layout)
+    leftovers = 0
+    try:
+        answer = control.ask(layout, "gc", dry_run=dry_run)
+        freed = collect.Collected(answer["packs"], answer["bytes"])
+    except control.NotRunning:
+        held = lock.acquire(layout)
+        store, recovered = recover.open_recovered(
+            layout, held, sync=call.settings.store.durability == "power"
+        )
+        leftovers = recovered.leftovers
+        freed = collect.collect(store, dry_run=dry_run)
+        store.close()
+        held.release()
+    verb = "would be freed" if dry_run else "freed"
+    text = f"{freed.packs} packs, {format_size(freed.bytes)} {verb}"
+    if leftovers:
+        text += f"; {leftovers} leftovers removed"
+    call.emit({"packs": freed.packs, "bytes": freed.bytes, "leftovers": leftovers, "dry_run": dry_run}, text)
+    return 0

@@ -1,0 +1,102 @@
+"""kvtool mount: serve a store as a directory of ordinary files."""
+
+import argparse
+import logging
+import os
+import select
+import subprocess
+import sys
+
+from kvtool.cli.call import Call
+from kvtool.cli.paths import directory_argument, layout_of, sizes_of
+from kvtool.errors import KvtoolError, UsageError
+
+_START_TIME = 60.0  # seconds within which a mount in the background must be ready
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("mountpoint", metavar="MOUNTPOINT", help="an empty directory")
+    parser.add_argument(
+        "--background",
+        action="store_true",
+        help="return once it is mounted; it logs to mount.log in the store",
+    )
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+
+
+def run(call: Call) -> int:
+    """Mounts; in the foreground until it is unmounted or gets SIGINT or SIGTERM."""
+    settings = call.settings
+    if call.args.background:
+        return _in_background(call)
+    try:
+        from kvtool.fs import mount
+    except ImportError as error:
+        raise KvtoolError(
+            f"cannot load FUSE: {error}",
+            hint="apt-get install fuse3 libfuse3-dev pkg-config gcc, pip install pyfuse3",
+        ) from error
+    from kvtool.store.child import LOG_FORMAT
+
+    logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr, level=settings.log.level.upper())
+    logging.getLogger("pyfuse3").setLevel(max(logging.INFO, logging.getLogger().level))
+    layout = layout_of(settings)
+    options = mount.MountOptions(
+        mountpoint=directory_argument(call.args.mountpoint),
+        sync=settings.store.durability == "power",
+        gc_interval=settings.store.gc_interval,
+        read_ahead=settings.mount.read_ahead,
+        workers=settings.mount.workers,
+        cache=settings.mount.cache,
+        write_queue=settings.mount.write_queue,
+        kernel_read_ahead=settings.mount.kernel_read_ahead,
+        allow_other=settings.mount.allow_other,
+    )
+
+    def ready() -> None:
+        print(f"kvtool: ready: {layout.root} on {options.mountpoint}", file=sys.stderr, flush=True)
+        if call.args.ready_fd is not None:
+            os.write(call.args.ready_fd, b"ready")
+            os.close(call.args.ready_fd)
+
+    mount.run(layout, sizes_of(settings), options, ready)
+    return 0
+
+
+def _in_background(call: Call) -> int:
+    """Starts this command again, on its own, and waits for its word that it serves."""
+    layout = layout_of(call.settings)
+    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log_path = layout.root / "mount.log"
+    ours, theirs = os.pipe()
+    arguments = [argument for argument in sys.argv[1:] if argument not in {"--background", "--json"}]
+    with log_path.open("ab") as log:
+        start = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kvtool", *arguments, "--ready-fd", str(theirs)],
+            pass_fds=[theirs],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    os.close(theirs)
+    readable, _, _ = select.select([ours], [], [], _START_TIME)
+    if readable and os.read(ours, 16):
+        call.emit(
+            {"mountpoint": call.args.mountpoint, "store": str(layout.root), "pid": process.pid},
+            f"{layout.root} on {call.args.mountpoint} (process {process.pid}, log {log_path})",
+        )
+        return 0
+    if not readable:
+        process.terminate()
+        raise KvtoolError(f"the mount is not ready after {_START_TIME:.0f} s", hint=f"see {log_path}")
+    code = process.wait()
+    with log_path.open("rb") as log:
+        log.seek(start)
+        lines = log.read().decode(errors="replace").strip().splitlines()
+    message = lines[-1].removeprefix("kvtool: error: ") if lines else f"the mount ended with exit code {code}"
+    failure: KvtoolError = UsageError(message) if code == UsageError.exit_code else KvtoolError(message)
+    failure.exit_code = code or 1
+    raise failure

@@ -1,0 +1,35 @@
+"""kvtool status: what the running mount of a store does."""
+
+import argparse
+
+from kvtool.cli.call import Call
+from kvtool.cli.paths import layout_of
+from kvtool.core.units import format_size
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Has no arguments of its own."""
+
+
+def run(call: Call) -> int:
+    """Asks the mount; exit code 1 when there is none, 10 when there is no store."""
+    from kvtool.store import control, format
+
+    layout = layout_of(call.settings)
+    format.read(layout.format)
+    status = control.ask(layout, "status")
+    status.pop("command")
+    shared = status["bytes_saved"] - status["bytes_new"]
+    stored, saved, new = (format_size(status[key]) for key in ("pack_bytes", "bytes_saved", "bytes_new"))
+    text = "\n".join(
+        [
+            f"store       {status['store']}",
+            f"stubs       {status['stubs']}",
+            f"mounted on  {status['mountpoint']} for {status['seconds']:.0f} s (process {status['pid']})",
+            f"stored      {stored} in {status['packs']} packs, {status['chunks']} chunks",
+            f"saved       {saved} since the start, {new} of it new, {format_size(shared)} already there",
+            f"files       {status['open_files']} open, {status['unfinished_saves']} saves unfinished",
+        ]
+    )
+    call.emit(status, text)
+    return 0
