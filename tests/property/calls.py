@@ -33,6 +33,15 @@ class Stat:
     mtime: int | Time
 
 
+@dataclass(frozen=True)
+class Look:
+    """All that can be seen of a path without opening it: `names` is None for a file."""
+
+    stat: Stat
+    xattrs: dict[bytes, bytes]
+    names: list[bytes] | None
+
+
 class Subject(Protocol):
     """A file system under test."""
 
@@ -75,6 +84,10 @@ class Subject(Protocol):
     def getxattr(self, path: bytes, key: bytes) -> bytes: ...
     def listxattr(self, path: bytes) -> list[bytes]: ...
     def removexattr(self, path: bytes, key: bytes) -> None: ...
+
+    def tree(self) -> dict[bytes, Look]:
+        """Every path, found by listing directories, and what it looks like."""
+        ...
 
     def idle(self) -> None:
         """Some seconds go by, in which what was appended may be committed."""

@@ -12,11 +12,11 @@ from functools import lru_cache
 from hypothesis import strategies as st
 
 from tests.property.model import Model
-from tests.property.tree import Directory, File
+from tests.property.tree import Directory, File, join
 
 # Small chunks, so that a file of some 100 KiB has many of them: minimum, average, maximum. `kvtool` runs
 # with these.
-CHUNK_SIZES = (1 << 10, 4 << 10, 16 << 10)
+CHUNK_SIZES = (1 << 10, 4 << 10, 16 << 10)CHUNK_FLAGS = [f"--chunk.{key}_size={size}" for key, size in zip(("min", "avg", "max"), CHUNK_SIZES, strict=True)]
 FILE_MAX = 4 << 20
 _STREAM = 8 << 20
 
@@ -121,7 +121,7 @@ class Pick:
     name: bytes
 
     def path(self, model: Model) -> bytes:
-        tree = sorted(walk(model))
+        tree = sorted(model.walk())
         files = [path for path, node in tree if isinstance(node, File)]
         directories = [path for path, node in tree if isinstance(node, Directory)]
         how = self.how
@@ -140,19 +140,6 @@ def picks(*hows: str) -> st.SearchStrategy[Pick]:
     """Mostly of the kinds named, now and then of the failing ones."""
     rare = st.sampled_from(["file", "dir", "new", "below_file", "lost", "long"])
     return st.builds(Pick, st.one_of(*[st.just(how) for how in hows] * 4, rare), indexes, names)
-
-
-def join(directory: bytes, name: bytes) -> bytes:
-    return directory + b"/" + name if directory else name
-
-
-def walk(model: Model) -> list[tuple[bytes, File | Directory]]:
-    """Every path with its node, directories before what is in them; the root, b"", first."""
-    found: list[tuple[bytes, File | Directory]] = [(b"", model.root)]
-    for path, node in found:
-        if isinstance(node, Directory):
-            found += [(join(path, name), child) for name, child in node.entries.items()]
-    return found
 
 
 def brief(value: object) -> str:

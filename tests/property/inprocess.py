@@ -18,13 +18,21 @@ from kvtool.fs.inodes import InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
+from kvtool.store import collect, lock, recover
 from kvtool.store import layout as store_layout
-from kvtool.store import lock, recover
 from kvtool.store.layout import Layout
 from tests.property.draws import CHUNK_SIZES
 from tests.property.kernel import Kernel
 
 LIMIT = 60.0  # seconds that any call may take
+
+
+class _Collection(Collection):
+    """A collection whose mark runs in a thread; the mount's runs in a process, which takes longer to
+    start."""
+
+    async def _mark(self) -> set[int]:
+        return await trio.to_thread.run_sync(collect.mark, self._env.store)
 
 
 class Session:
@@ -61,7 +69,7 @@ class Session:
             reader = Reader(self._store.packs, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
             env = Environment(self._store, worker, reader, InodeTable(self.layout))
             self.vfs = Vfs(env)
-            self.collection = Collection(env)
+            self.collection = _Collection(env)
             worker.start()
             ready.put(None)
             await self._stopped.wait()
@@ -85,7 +93,7 @@ class Session:
 class VfsSubject:
     """A `Subject` over a session. Each call is the one of `Kernel`."""
 
-    def __init__(self, session: Session, top: bytes) -> None:
+    def __init__(self, session: Session, top: bytes = b"") -> None:
         self.name = "vfs"
         self._session = session
         self._kernel = Kernel(top)

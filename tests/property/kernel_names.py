@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from kvtool.fs.inodes import ROOT
 from kvtool.fs.types import Attr, Caller, Change
 from kvtool.fs.vfs import Vfs
-from tests.property.calls import NAME_MAX, PATH_MAX, UMASK, Stat
-from tests.property.tree import RENAME_EXCHANGE, RENAME_NOREPLACE, fail
+from tests.property.calls import NAME_MAX, PATH_MAX, UMASK, Look, Stat
+from tests.property.tree import RENAME_EXCHANGE, RENAME_NOREPLACE, fail, join
 
 CALLER = Caller()
 
@@ -84,6 +84,18 @@ class Names:
         finally:
             for number in reversed(known):
                 vfs.forget(number, 1)
+
+    async def tree(self) -> dict[bytes, Look]:
+        found: dict[bytes, Look] = {}
+        pending = [b""]
+        while pending:
+            path = pending.pop()
+            status = await self.stat(path)
+            xattrs = {key: await self.getxattr(path, key) for key in await self.listxattr(path)}
+            names = await self.listdir(path) if status.is_dir else None
+            found[path] = Look(status, xattrs, names)
+            pending += [join(path, name) for name in names or []]
+        return found
 
     async def truncate(self, path: bytes, size: int) -> None:
         async with self._walked(path) as found:

@@ -8,9 +8,9 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from tests.property import draws
 from tests.property.calls import MAP_LENGTH
-from tests.property.draws import FILE_MAX, Blob, Pick, Place, indexes, picks, walk
+from tests.property.draws import FILE_MAX, Blob, Pick, Place, indexes, picks
 from tests.property.machine import Comparison
-from tests.property.tree import RENAME_EXCHANGE, RENAME_NOREPLACE, File
+from tests.property.tree import RENAME_EXCHANGE, RENAME_NOREPLACE, File, join
 
 _any_handle = precondition(lambda self: self.model.handles)
 _file_handle = precondition(lambda self: self.handle(0, files=True) is not None)
@@ -164,7 +164,7 @@ class Machine(Comparison):
     @rule(pick=picks("file"), place=draws.places)
     def truncate(self, pick: Pick, place: Place) -> None:
         path = pick.path(self.model)
-        file = dict(walk(self.model)).get(path)
+        file = dict(self.model.walk()).get(path)
         self.do("truncate", path, place.within(len(file.data) if isinstance(file, File) else 0))
         if isinstance(file, File):
             self.touched(file)
@@ -176,7 +176,7 @@ class Machine(Comparison):
             self.do("chmod", path, mode)
             return
         self.do("utimens", path, times)
-        if times and path in dict(walk(self.model)):
+        if times and path in dict(self.model.walk()):
             self.do("atime", path)
 
     @rule(pick=picks("new", "dir"), mode=draws.modes)
@@ -188,9 +188,9 @@ class Machine(Comparison):
         path = pick.path(self.model)
         for name in names:
             if path.count(b"/") < 12:
-                path = draws.join(path, name)
+                path = join(path, name)
                 self.do("mkdir", path, 0o755)
-            if path not in dict(walk(self.model)):
+            if path not in dict(self.model.walk()):
                 return
 
     @rule(pick=picks("dir"), remove=st.booleans())
@@ -209,7 +209,7 @@ class Machine(Comparison):
     )
     def rename(self, old: Pick, new: Pick, flags: int, reverse: bool) -> None:
         one = old.path(self.model)
-        two = new.path(self.model) if new.how != "inside" else draws.join(one, new.name)
+        two = new.path(self.model) if new.how != "inside" else join(one, new.name)
         self.do("rename", *((two, one) if reverse else (one, two)), flags)
 
     # Extended attributes
@@ -223,7 +223,7 @@ class Machine(Comparison):
     )
     def xattr(self, pick: Pick, call: str, key: bytes, value: bytes, flags: int) -> None:
         path = pick.path(self.model)
-        node = dict(walk(self.model)).get(path)
+        node = dict(self.model.walk()).get(path)
         if call != "setxattr" and node is not None and node.xattrs and flags:
             key = min(node.xattrs)
         self.do(call, path, key, *((value, flags) if call == "setxattr" else ()))

@@ -11,7 +11,8 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.property.calls import MAP_LENGTH, Stat
+from tests.property.calls import MAP_LENGTH, Look, Stat
+from tests.property.tree import join
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PROT_READ, _PROT_WRITE, _MAP_SHARED, _MAP_FAILED = 1, 2, 1, ctypes.c_void_p(-1).value
@@ -160,6 +161,18 @@ class OsSubject:
         _checked(_libc.munmap(self._mappings.pop(mapping), MAP_LENGTH))
 
     # Paths
+
+    def tree(self) -> dict[bytes, Look]:
+        found: dict[bytes, Look] = {}
+        pending = [b""]
+        while pending:
+            path = pending.pop()
+            status = self.stat(path)
+            xattrs = {key: self.getxattr(path, key) for key in self.listxattr(path)}
+            names = self.listdir(path) if status.is_dir else None
+            found[path] = Look(status, xattrs, names)
+            pending += [join(path, name) for name in names or []]
+        return found
 
     def truncate(self, path: bytes, size: int) -> None:
         with self._looked_up(path) as found:

@@ -26,4 +26,4 @@ class PlainMachine(Machine):
 
 
 TestPlain = PlainMachine.TestCase
-TestPlain.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True)
+TestPlain.settings = settings(max_examples=100, stateful_step_count=40)

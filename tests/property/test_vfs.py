@@ -2,36 +2,69 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
+import pytest
 from hypothesis import settings
 
 from tests.property.check import check_collected, check_store
 from tests.property.inprocess import Session, VfsSubject
 from tests.property.rules import Machine
-from tests.property.tree import KVTOOL
+from tests.property.tree import KVTOOL, Directory
 
 
 class VfsMachine(Machine):
-    """The model and the `Vfs` of a fresh store."""
+    """The model and a `Vfs`. Its store is used again when a run has left it empty."""
 
     quirks = KVTOOL
+    session: ClassVar[Session | None] = None
+
+    @classmethod
+    def finish(cls) -> None:
+        """Give the store up."""
+        session, cls.session = cls.session, None
+        if session is not None:
+            session.stop()
+            shutil.rmtree(session.layout.root.parent)
 
     def begin(self) -> None:
-        self.directory = tempfile.mkdtemp(prefix="kvtool-vfs-")
-        self.session = Session(Path(self.directory))
-        self.subjects = [VfsSubject(self.session, b"")]
+        if VfsMachine.session is None:
+            VfsMachine.session = Session(Path(tempfile.mkdtemp(prefix="kvtool-vfs-")))
+        self.vfs = VfsSubject(VfsMachine.session)
+        self.subjects = [self.vfs]
 
     def end(self) -> None:
+        session = VfsMachine.session
+        emptied = False
         try:
-            layout = self.session.layout
-            if self.sound:
-                before = check_store(layout.root, layout.stubs)
-                self.session.run(self.session.collection.run)
-                check_collected(layout.root, layout.stubs, before)
+            if self.sound and session is not None:
+                root, stubs = session.layout.root, session.layout.stubs
+                before = check_store(root, stubs)
+                session.run(session.collection.run)
+                check_collected(root, stubs, before)
+                self.remove_all()
+                session.run(session.collection.run)
+                assert not list(root.rglob("*.pack")), "nothing is stored, and packs are left"
+                assert session.vfs.open_files() == 0
+                assert [inode.number for inode in session.vfs.inodes] == [1], (
+                    "inodes that nobody knows are kept"
+                )
+                emptied = True
         finally:
-            self.session.stop()
-            shutil.rmtree(self.directory)
+            if not emptied:
+                self.finish()
+
+    def remove_all(self) -> None:
+        for path, node in reversed(self.model.walk()[1:]):
+            (self.vfs.rmdir if isinstance(node, Directory) else self.vfs.unlink)(path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def give_up() -> Iterator[None]:
+    yield
+    VfsMachine.finish()
 
 
 TestVfs = VfsMachine.TestCase

@@ -4,7 +4,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from tests.property.calls import NAME_MAX, PATH_MAX, UMASK, Stat, Time
+from tests.property.calls import NAME_MAX, PATH_MAX, UMASK, Look, Stat, Time
 
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
 OWN, LABEL = b"user.kvtool.", b"user.kvtool.label."
@@ -71,6 +71,11 @@ class Directory(Node):
 
 def fail(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """The path of `name` in `directory`; b"" is the root."""
+    return directory + b"/" + name if directory else name
 
 
 class Tree:
@@ -230,6 +235,21 @@ class Tree:
         self._vacant(path)
         assert not self.quirks.special
         raise fail(errno.EPERM)
+
+    def walk(self) -> list[tuple[bytes, Node]]:
+        """Every path with its node, directories before what is in them; the root, b"", first."""
+        found: list[tuple[bytes, Node]] = [(b"", self.root)]
+        for path, node in found:
+            if isinstance(node, Directory):
+                found += [(join(path, name), child) for name, child in node.entries.items()]
+        return found
+
+    def tree(self) -> dict[bytes, Look]:
+        return {path: self._look(node) for path, node in self.walk()}
+
+    def _look(self, node: Node) -> Look:
+        names = sorted(node.entries) if isinstance(node, Directory) else None
+        return Look(self._stat(node), dict(node.xattrs), names)
 
     # Extended attributes
 
