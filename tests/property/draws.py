@@ -16,7 +16,10 @@ from tests.property.tree import Directory, File, join
 
 # Small chunks, so that a file of some 100 KiB has many of them: minimum, average, maximum. `kvtool` runs
 # with these.
-CHUNK_SIZES = (1 << 10, 4 << 10, 16 << 10)CHUNK_FLAGS = [f"--chunk.{key}_size={size}" for key, size in zip(("min", "avg", "max"), CHUNK_SIZES, strict=True)]
+CHUNK_SIZES = (1 << 10, 4 << 10, 16 << 10)
+CHUNK_FLAGS = [
+    f"--chunk.{key}_size={size}" for key, size in zip(["min", "avg", "max"], CHUNK_SIZES, strict=True)
+]
 FILE_MAX = 4 << 20
 _STREAM = 8 << 20
 

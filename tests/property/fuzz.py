@@ -36,11 +36,11 @@ def main() -> int:
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    machine: type[PlainMachine | VfsMachine]
+    machine: type[Machine] = PlainMachine if chosen.plain else VfsMachine
     if chosen.mount:
-        from tests.fuse.test_sequences import MountMachine as machine  # needs /dev/fuse
-    else:
-        machine = PlainMachine if chosen.plain else VfsMachine
+        from tests.fuse.test_sequences import MountMachine  # needs /dev/fuse
+
+        machine = MountMachine
     return run(machine, budget, chosen.seconds)
 
 
