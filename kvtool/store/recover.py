@@ -70,11 +70,16 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
 
 def _open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
     done = Recovered()
+    store = None
     try:
+        if catalog.is_known_damaged(layout.catalog):
+            raise CatalogDamaged("the catalog was found damaged")
         store = Store.open(layout, writable=True, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
     except CatalogDamaged as error:
         log.warning("%s: rebuilding it from the packs", error.message)
+        if store is not None:
+            store.close()
         catalog.discard(layout.catalog)
         done.catalog_rebuilt = True
         store = Store.open(layout, writable=True, sync=sync)
