@@ -50,6 +50,8 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
     writer when the block ends by an exception. Raises NoStore, StoreFormatError, StoreLocked, OSError.
     """
     if create is not None:
+        if not layout.format.exists():
+            store_layout.check_free(layout)
         layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     elif not layout.format.exists():
         store_layout.open_existing(layout)
