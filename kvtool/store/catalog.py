@@ -130,11 +130,13 @@ class Catalog:
             key = cursor.lastrowid
             if key is None:  # pragma: no cover - an INSERT always has one
                 raise OSError(errno.EIO, "the catalog gave no pack key")
-            self._db.executemany(
-                "INSERT OR IGNORE INTO chunk VALUES (?, ?, ?, ?, ?)",
-                ((e.id, key, e.offset, e.length, _signed(e.checksum)) for e in entries),
-            )
+            self._insert(key, entries)
         return key
+
+    def add_chunks(self, key: int, entries: Sequence[Entry]) -> None:
+        """Takes in those chunks of a pack that have no place, since the pack that had them is forgotten."""
+        with self._transaction():
+            self._insert(key, entries)
 
     def drop_packs(self, keys: Iterable[int]) -> None:
         """Forgets packs and all chunks in them."""
@@ -148,6 +150,12 @@ class Catalog:
     def chunk_count(self) -> int:
         """How many chunks the catalog knows."""
         return int(next(iter(self._rows("SELECT count(*) FROM chunk")))[0])
+
+    def _insert(self, key: int, entries: Sequence[Entry]) -> None:
+        self._db.executemany(
+            "INSERT OR IGNORE INTO chunk VALUES (?, ?, ?, ?, ?)",
+            ((e.id, key, e.offset, e.length, _signed(e.checksum)) for e in entries),
+        )
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         with self._lock, _as_os_error(self._path):

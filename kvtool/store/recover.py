@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -110,10 +110,16 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
             row for row in known.values() if there.get(row.id) == row.size and not _is_sound(store, row.id)
         ]
     if gone:
-        log.warning("%d packs that the catalog knows are gone or damaged: their chunks are lost", len(gone))
+        log.warning(
+            "%d packs that the catalog knows are gone or damaged: their chunks are lost unless others hold them",
+            len(gone),
+        )
         store.catalog.drop_packs(row.key for row in gone)
         done.packs_gone = len(gone)
     kept = known.keys() - {row.id for row in gone}
+    for pack_id in kept if gone else ():  # saves at the same time may have stored the same chunks
+        with suppress(PackDamaged):
+            store.catalog.add_chunks(known[pack_id].key, packs.read_entries(store.layout.pack(pack_id))[2])
     for pack_id in sorted(there.keys() - kept):
         path = store.layout.pack(pack_id)
         try:

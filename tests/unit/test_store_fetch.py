@@ -103,8 +103,11 @@ def test_a_missing_pack_is_found_before_the_first_byte_and_the_chunk_is_named(st
     whole = save(store, DATA)
     paths = {row.id: row.key for row in store.catalog.packs()}
     gone = max(paths, key=lambda pack_id: paths[pack_id])
-    lost = [chunk_id for chunk_id, where in store.catalog.find(i for i, _ in whole.chunks()).items()
-            if where.pack == paths[gone]]
+    lost = [
+        chunk_id
+        for chunk_id, where in store.catalog.find(i for i, _ in whole.chunks()).items()
+        if where.pack == paths[gone]
+    ]
     store.layout.pack(gone).unlink()
     store.packs.close()
     with pytest.raises(ChunkMissing) as caught:

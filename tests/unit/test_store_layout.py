@@ -134,7 +134,9 @@ def test_a_creation_that_was_interrupted_is_gone_on_with(
     assert layout.stub_store_id.read_text().strip() == fmt.store_id
 
 
-def test_a_creation_that_was_interrupted_half_way_through_its_first_file_is_begun_anew(tmp_path: Path) -> None:
+def test_a_creation_that_was_interrupted_half_way_through_its_first_file_is_begun_anew(
+    tmp_path: Path,
+) -> None:
     layout = layout_in(tmp_path)
     layout.root.mkdir()
     (layout.root / ".store.toml.new").write_text("version = ")

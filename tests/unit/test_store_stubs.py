@@ -34,7 +34,13 @@ def test_a_stub_says_what_it_stands_for(store: Store) -> None:
     path = put(store, "a")
     assert list(stubs.read_index(path).chunks()) == list(ONE.chunks())
     found = stubs.attributes(path)
-    assert (found.size, found.uses, found.last_used, found.labels, found.incomplete) == (170, 0, "", {}, False)
+    assert (found.size, found.uses, found.last_used, found.labels, found.incomplete) == (
+        170,
+        0,
+        "",
+        {},
+        False,
+    )
     time.strptime(found.created, "%Y-%m-%dT%H:%M:%SZ")
     assert private(store) == ["store-id"]
 
