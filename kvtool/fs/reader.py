@@ -88,6 +88,8 @@ class Reader:
                     await held.ready.wait()
                 finally:
                     held.users -= 1
+                    if not held.users:
+                        self._room.unpark_all()  # from here on its buffer can be taken
             if held.error is not None:
                 raise held.error
             start = offset - held.segment.start
@@ -146,18 +148,17 @@ class Reader:
         size = max(length, SEGMENT_SIZE)
         if self._free and len(self._free[-1]) >= size:
             return self._free.pop()
-        if self._allocated + size > self._budget:
-            # What was fetched ahead for others is taken only for a reader that waits.
-            for key, held in self._held.items() if demand else ():
-                if held.ready.is_set() and not held.users:
-                    self._release(key)
-                    break
-            if self._free and len(self._free[-1]) >= size:
-                return self._free.pop()
-            while self._free and self._allocated + size > self._budget:
-                self._allocated -= len(self._free.pop())
-            if self._allocated + size > self._budget:
-                return None
+        # What was fetched ahead for others is taken only for a reader that waits.
+        idle = [key for key, held in self._held.items() if demand and held.ready.is_set() and not held.users]
+        while self._allocated + size > self._budget:
+            if not self._free:
+                if not idle:
+                    return None
+                self._release(idle.pop(0))
+            buffer = self._free.pop()
+            if len(buffer) >= size:
+                return buffer
+            self._allocated -= len(buffer)
         self._allocated += size
         return memoryview(bytearray(size))
 
@@ -176,7 +177,7 @@ class Reader:
         if held.error is not None:
             # Not kept: the next read tries again.
             self._release(key)
-        self._room.unpark()
+        self._room.unpark_all()
 
     def _serve(self, held: _Held, count: int) -> None:
         held.served += count
@@ -187,4 +188,4 @@ class Reader:
         held = self._held.pop(key, None)
         if held is not None:
             self._free.append(held.buffer)
-            self._room.unpark()
+            self._room.unpark_all()
