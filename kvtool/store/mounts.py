@@ -62,7 +62,9 @@ def check(mountpoint: Path, layout: Layout) -> Path:
     try:
         status = os.stat(place)
     except NotADirectoryError:
-        raise UsageError(f"mountpoint {mountpoint} lies below a file", hint="name an empty directory") from None
+        raise UsageError(
+            f"mountpoint {mountpoint} lies below a file", hint="name an empty directory"
+        ) from None
     except FileNotFoundError:
         raise UsageError(
             f"mountpoint {mountpoint} does not exist", hint=f"make it: mkdir -p {mountpoint}"
