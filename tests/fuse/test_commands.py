@@ -6,16 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kvtool.store import lock
 from kvtool.store.layout import Layout
 from tests import processes
+from tests.cli import Cli
 from tests.mounts import MountedStore, connection_of, temporary_folder
-from tests.stores import flip, listing, open_store, pack_paths, save, stub
+from tests.stores import flip, listing, open_store, pack_paths, save
 from tests.synth import random_bytes
 
 LIMIT = 60.0
@@ -37,6 +38,14 @@ def offline() -> Iterator[MountedStore]:
         yield MountedStore(root)
 
 
+@pytest.fixture
+def cli(
+    offline: MountedStore, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Cli:
+    """Commands on that store."""
+    return Cli(offline.root, capsysbinary, monkeypatch, *offline.settings)
+
+
 def unchanged(store: MountedStore) -> dict[str, tuple[object, ...]]:
     """What must not change: all but the lock and the catalog, whose log comes and goes with readers."""
     seen = listing(store.store, store.stubs)
@@ -48,12 +57,12 @@ def unchanged(store: MountedStore) -> dict[str, tuple[object, ...]]:
     }
 
 
-def error_of(store: MountedStore, code: int, *arguments: str) -> str:
+def error_of(cli: Cli, store: MountedStore, code: int, *arguments: str) -> str:
     """The message of a command that fails, the same in one line and in JSON; nothing is changed."""
     seen = unchanged(store)
-    done = store.kvtool(*arguments, check=False)
-    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
-    answer = store.kvtool(*arguments, "--json", check=False)
+    done = cli(*arguments)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, b"", 1), done
+    answer = cli(*arguments, "--json")
     assert (answer.returncode, answer.stderr) == (code, "")
     error = json.loads(answer.stdout)["error"]
     assert error["exit"] == code
@@ -61,50 +70,48 @@ def error_of(store: MountedStore, code: int, *arguments: str) -> str:
     return str(error["message"])
 
 
-def raw(store: MountedStore, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
-    command = [sys.executable, "-m", "kvtool", *arguments, *store.settings]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": LIMIT} | options
-    return subprocess.run(command, env=store.environment, check=False, **options)
-
-
-def test_a_mount_in_the_background_from_start_to_end(offline: MountedStore) -> None:
+def test_a_mount_in_the_background_from_start_to_end(offline: MountedStore, cli: Cli) -> None:
     place = str(offline.dir)
-    started = offline.json("mount", "--background", place)
+    started = cli.json("mount", "--background", place)
     pid = started["pid"]
     try:
         assert started == {"mountpoint": place, "store": str(offline.store), "pid": pid}
         assert connection_of(offline.dir) is not None
-        status = offline.json("status")
+        status = cli.json("status")
         assert (status["pid"], status["mountpoint"], status["unfinished_saves"]) == (pid, place, 0)
-        assert f"mounted on  {place}" in offline.kvtool("status").stdout
+        assert f"mounted on  {place}".encode() in cli("status").stdout
         handle = os.open(offline.dir / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(handle, b"appended")
         family = processes.family(pid)
         (offline.root / "link").symlink_to("mnt")
-        ended = offline.json("umount", str(offline.root / "link"))
+        ended = cli.json("umount", str(offline.root / "link"))
         assert ended["store"] == str(offline.store)
         assert not any(map(processes.alive, family))
         assert not lock.is_held(Layout(offline.store, offline.stubs))
         assert connection_of(offline.dir) is None
         with pytest.raises(OSError, match=r"."):
             os.close(handle)
-        assert raw(offline, "cat", "log").stdout == b"appended"
+        assert cli("cat", "log").stdout == b"appended"
         assert "ready" in (offline.store / "mount.log").read_text()
         assert (offline.store / "lock").read_text() == ""
         assert not (offline.store / "control.sock").exists()
     finally:
         processes.end(pid)
+        if connection_of(offline.dir) is not None:
+            subprocess.run(["fusermount3", "-uz", place], check=True)
 
 
-def test_a_mount_in_the_background_that_fails_says_why_with_its_exit_code(offline: MountedStore) -> None:
+def test_a_mount_in_the_background_that_fails_says_why_with_its_exit_code(
+    offline: MountedStore, cli: Cli
+) -> None:
     place = str(offline.dir)
-    assert "does not exist" in error_of(offline, 2, "mount", "--background", place + "x")
+    assert "does not exist" in error_of(cli, offline, 2, "mount", "--background", place + "x")
     held = lock.acquire(Layout(offline.store, offline.stubs))
-    assert "is in use by process" in error_of(offline, 11, "mount", "--background", place)
+    assert "is in use by process" in error_of(cli, offline, 11, "mount", "--background", place)
     held.release()
 
 
-def test_a_mountpoint_that_looks_like_a_flag(offline: MountedStore) -> None:
+def test_a_mountpoint_that_looks_like_a_flag(offline: MountedStore, cli: Cli) -> None:
     place = offline.root / "-odd"
     place.mkdir()
     command = [sys.executable, "-m", "kvtool", "mount", "--background", *offline.settings, "--", "-odd"]
@@ -137,70 +144,72 @@ def test_umount_of_nothing_and_of_a_dead_mount(mount: MountedStore) -> None:
     assert (mount.dir / "a").read_bytes() == b"hello"
 
 
-def test_status_without_a_mount(offline: MountedStore) -> None:
-    assert "no mount of store" in error_of(offline, 1, "status")
+def test_status_without_a_mount(offline: MountedStore, cli: Cli) -> None:
+    assert "no mount of store" in error_of(cli, offline, 1, "status")
 
 
-def test_commands_on_a_store_that_is_not_there(offline: MountedStore) -> None:
+def test_commands_on_a_store_that_is_not_there(offline: MountedStore, cli: Cli) -> None:
     offline.store = offline.root / "absent"
+    cli.flags = tuple(offline.settings)
     for command in (["status"], ["inspect"], ["inspect", "a"], ["cat", "a"], ["gc"], ["gc", "--dry-run"]):
-        assert "there is no store at" in error_of(offline, 10, *command)
+        assert "there is no store at" in error_of(cli, offline, 10, *command)
     assert not offline.store.exists()
 
 
-def test_inspect_lists_what_snapshots_cost_also_beside_a_mount(offline: MountedStore) -> None:
-    rows = {row["name"]: row for row in offline.json("inspect")["snapshots"]}
+def test_inspect_lists_what_snapshots_cost_also_beside_a_mount(offline: MountedStore, cli: Cli) -> None:
+    rows = {row["name"]: row for row in cli.json("inspect")["snapshots"]}
     assert set(rows) == {"a", "b", "d/ne\nw \udcff", "empty"}
     assert (rows["a"]["size"], rows["b"]["size"], rows["empty"]["size"]) == (100_000, 110_000, 0)
     assert rows["a"]["unique_bytes"] + rows["a"]["shared_bytes"] == 100_000
     assert rows["a"]["shared_bytes"] == rows["b"]["shared_bytes"] > 90_000
-    assert len(raw(offline, "inspect").stdout.splitlines()) >= 5
-    one = offline.json("inspect", "a")
+    assert len(cli("inspect").stdout.splitlines()) >= 5
+    one = cli.json("inspect", "a")
     assert (one["size"], one["missing"], one["packs"], one["runs"]) == (100_000, None, 1, 1)
     assert one["chunks"] == rows["a"]["chunks"]
-    assert "size             100000" in offline.kvtool("inspect", "a").stdout
+    assert b"size             100000" in cli("inspect", "a").stdout
     offline.dir.rmdir()
     with offline:
         os.setxattr(offline.dir / "a", "user.kvtool.label.kind", b"chat")
         (offline.dir / "a").read_bytes()
-        row = next(row for row in offline.json("inspect")["snapshots"] if row["name"] == "a")
+        row = next(row for row in cli.json("inspect")["snapshots"] if row["name"] == "a")
         assert (row["uses"], row["labels"]) == (1, {"kind": "chat"})
 
 
-def test_inspect_tells_of_damage_with_exit_code_3(offline: MountedStore) -> None:
+def test_inspect_tells_of_damage_with_exit_code_3(offline: MountedStore, cli: Cli) -> None:
     (offline.stubs / "foreign").write_text("x")
-    done = offline.kvtool("inspect", "--json", check=False)
+    done = cli("inspect", "--json")
     found = json.loads(done.stdout)
     assert done.returncode == 3
     assert [entry["name"] for entry in found["damaged"]] == ["foreign"]
     assert len(found["snapshots"]) == 4
-    assert "foreign" in error_of(offline, 3, "inspect", "foreign")
+    assert "foreign" in error_of(cli, offline, 3, "inspect", "foreign")
     with open_store(offline.root) as store:
         gone = store.packs.path(store.catalog.packs()[0].key)
     gone.unlink()
-    done = offline.kvtool("inspect", "a", "--json", check=False)
+    done = cli("inspect", "a", "--json")
     assert (done.returncode, "is missing" in json.loads(done.stdout)["missing"]) == (3, True)
 
 
-def test_cat_writes_the_bytes_of_any_name(offline: MountedStore) -> None:
+def test_cat_writes_the_bytes_of_any_name(offline: MountedStore, cli: Cli) -> None:
     for name, data in {
         "a": DATA[:100_000],
         "b": DATA[:110_000],
         "empty": b"",
         "d/ne\nw \udcff": b"odd",
     }.items():
-        assert raw(offline, "cat", name).stdout == data
+        assert cli("cat", name).stdout == data
     output = offline.root / "out"
-    assert offline.json("cat", "a", "--output", str(output))["size"] == 100_000
+    assert cli.json("cat", "a", "--output", str(output))["size"] == 100_000
     assert output.read_bytes() == DATA[:100_000]
 
 
-def test_cat_to_a_closed_pipe_ends_without_a_word(offline: MountedStore) -> None:
+def test_cat_to_a_closed_pipe_ends_without_a_word(offline: MountedStore, cli: Cli) -> None:
     with open_store(offline.root) as store:
         save(store, DATA, "large")
     reading, writing = os.pipe()
     os.close(reading)
-    done = raw(offline, "cat", "large", stdout=writing)
+    command = [sys.executable, "-m", "kvtool", "cat", "large", *offline.settings]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=LIMIT)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
 
@@ -218,63 +227,64 @@ def test_cat_to_a_closed_pipe_ends_without_a_word(offline: MountedStore) -> None
         ("x" * 256, "is not the name of a snapshot"),
     ],
 )
-def test_names_that_are_none(offline: MountedStore, name: str, words: str) -> None:
-    assert words in error_of(offline, 2, "cat", name)
+def test_names_that_are_none(offline: MountedStore, cli: Cli, name: str, words: str) -> None:
+    assert words in error_of(cli, offline, 2, "cat", name)
     if name not in {"absent", "d"}:
-        assert words in error_of(offline, 2, "chunk", "/etc/hostname", f"--name={name}")
+        assert words in error_of(cli, offline, 2, "chunk", "/etc/hostname", f"--name={name}")
 
 
-def test_cat_of_damage_leaves_what_is_there(offline: MountedStore) -> None:
+def test_cat_of_damage_leaves_what_is_there(offline: MountedStore, cli: Cli) -> None:
     output = offline.root / "out"
     output.write_text("precious")
     with open_store(offline.root) as store:
         path = store.packs.path(store.catalog.packs()[0].key)
     flip(path, 5000)
-    done = raw(offline, "cat", "a", "--output", str(output))
+    done = cli("cat", "a", "--output", str(output))
     assert (done.returncode, output.read_text()) == (3, "precious")
-    done = raw(offline, "cat", "a")
+    done = cli("cat", "a")
     assert (done.returncode, done.stdout) == (3, b"")
     path.unlink()
-    assert "is missing" in error_of(offline, 3, "cat", "a", "--output", str(output))
+    assert "is missing" in error_of(cli, offline, 3, "cat", "a", "--output", str(output))
     assert output.read_text() == "precious"
 
 
-def test_chunk_stores_files_under_any_name(offline: MountedStore) -> None:
+def test_chunk_stores_files_under_any_name(offline: MountedStore, cli: Cli) -> None:
     odd = offline.root / "odd\n \udcfe"
     odd.write_bytes(DATA[:5000])
     fresh = offline.root / "fresh"
     fresh.write_bytes(DATA[:100_000] + random_bytes(3000, 9))
     seen = unchanged(offline)
-    would = offline.json("chunk", "--dry-run", str(odd), str(fresh))
+    would = cli.json("chunk", "--dry-run", str(odd), str(fresh))
     assert unchanged(offline) == seen
     assert would["snapshots"][0]["new_bytes"] < 2000
     assert 3000 <= would["snapshots"][1]["new_bytes"] < 6000
-    did = offline.json("chunk", str(odd), str(fresh))
+    did = cli.json("chunk", str(odd), str(fresh))
     assert did["snapshots"] == would["snapshots"]
     assert [row["name"] for row in did["snapshots"]] == ["odd\n \udcfe", "fresh"]
-    assert raw(offline, "cat", "odd\n \udcfe").stdout == DATA[:5000]
-    assert raw(offline, "cat", "fresh").stdout == fresh.read_bytes()
-    again = offline.json("chunk", str(fresh), "--name", "new/deep/name")
+    assert cli("cat", "odd\n \udcfe").stdout == DATA[:5000]
+    assert cli("cat", "fresh").stdout == fresh.read_bytes()
+    again = cli.json("chunk", str(fresh), "--name", "new/deep/name")
     assert again["snapshots"][0]["new_bytes"] == 0
-    assert raw(offline, "cat", "new/deep/name").stdout == fresh.read_bytes()
-    assert raw(offline, "chunk", str(odd)).stdout.startswith(b"odd\n \xfe: ")
+    assert cli("cat", "new/deep/name").stdout == fresh.read_bytes()
+    assert cli("chunk", str(odd)).stdout.startswith(b"odd\n \xfe: ")
 
 
-def test_chunk_makes_a_store_where_there_is_none(offline: MountedStore) -> None:
+def test_chunk_makes_a_store_where_there_is_none(offline: MountedStore, cli: Cli) -> None:
     offline.store, offline.stubs = offline.root / "s2", offline.root / "s2" / "stubs"
-    offline.json("chunk", "/etc/hostname")
-    assert raw(offline, "cat", "hostname").stdout == Path("/etc/hostname").read_bytes()
+    cli.flags = tuple(offline.settings)
+    cli.json("chunk", "/etc/hostname")
+    assert cli("cat", "hostname").stdout == Path("/etc/hostname").read_bytes()
 
 
-def test_chunk_refuses_what_it_cannot_store(offline: MountedStore) -> None:
-    assert "does not exist" in error_of(offline, 2, "chunk", "/nonexistent/file")
-    assert "is not a regular file" in error_of(offline, 2, "chunk", str(offline.root))
-    assert "is not a regular file" in error_of(offline, 2, "chunk", "/dev/null")
+def test_chunk_refuses_what_it_cannot_store(offline: MountedStore, cli: Cli) -> None:
+    assert "does not exist" in error_of(cli, offline, 2, "chunk", "/nonexistent/file")
+    assert "is not a regular file" in error_of(cli, offline, 2, "chunk", str(offline.root))
+    assert "is not a regular file" in error_of(cli, offline, 2, "chunk", "/dev/null")
     assert "goes with one file" in error_of(
-        offline, 2, "chunk", "/etc/hostname", "/etc/passwd", "--name", "x"
+        cli, offline, 2, "chunk", "/etc/hostname", "/etc/passwd", "--name", "x"
     )
-    assert "is a directory" in error_of(offline, 2, "chunk", "/etc/hostname", "--name", "d")
-    error_of(offline, 1, "chunk", "/etc/hostname", "--name", "a/below a file")
+    assert "is a directory" in error_of(cli, offline, 2, "chunk", "/etc/hostname", "--name", "d")
+    error_of(cli, offline, 1, "chunk", "/etc/hostname", "--name", "a/below a file")
 
 
 def test_chunk_dry_run_and_gc_beside_a_mount(mount: MountedStore) -> None:
@@ -298,23 +308,23 @@ def test_chunk_dry_run_and_gc_beside_a_mount(mount: MountedStore) -> None:
     assert (mount.dir / "a").read_bytes() == DATA
 
 
-def test_gc_without_a_mount(offline: MountedStore) -> None:
-    assert offline.json("gc")["packs"] == 0
+def test_gc_without_a_mount(offline: MountedStore, cli: Cli) -> None:
+    assert cli.json("gc")["packs"] == 0
     (offline.stubs / "b").unlink()
     (offline.stubs / "foreign").write_text("x")
     for more in ([], ["--dry-run"]):
-        message = error_of(offline, 3, "gc", *more)
+        message = error_of(cli, offline, 3, "gc", *more)
         assert "foreign" in message
     (offline.stubs / "foreign").unlink()
     seen = unchanged(offline)
-    assert offline.json("gc", "--dry-run")["packs"] == 1
+    assert cli.json("gc", "--dry-run")["packs"] == 1
     assert unchanged(offline) == seen
     (offline.store / "incoming" / "left.pack").touch()
-    did = offline.json("gc")
+    did = cli.json("gc")
     assert (did["packs"], did["leftovers"]) == (1, 1)
-    assert raw(offline, "cat", "a").stdout == DATA[:100_000]
+    assert cli("cat", "a").stdout == DATA[:100_000]
     offline.stubs.rename(offline.root / "unmounted")
-    assert "is not there" in error_of(offline, 10, "gc")
+    assert "is not there" in error_of(cli, offline, 10, "gc")
 
 
 @pytest.fixture
@@ -381,9 +391,8 @@ def test_gc_frees_space_on_a_disk_without_a_free_byte(small_disk: MountedStore, 
     if not mounted:
         mount.umount()
     filler = mount.root / "disk" / "filler"
-    with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        file.writelines(repeat(bytes(4096)))
     (mount.dir if mounted else mount.stubs).joinpath("a").unlink()
     if not mounted:  # to open the catalog takes some pages
         os.truncate(filler, filler.stat().st_size - (64 << 10))
