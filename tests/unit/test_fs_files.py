@@ -35,10 +35,14 @@ async def failing_save(service: Service, name: bytes, flags: int = W | TRUNC) ->
     handle = await service.open(name, flags)
     service.store.layout.incoming.rmdir()
     with pytest.raises(FileNotFoundError):  # the real reason comes once
-        await service.vfs.write(handle, len(OLD) if flags & os.O_APPEND else 0, NEW)
-        await service.vfs.flush(handle)
+        await write_and_flush(service, handle, len(OLD) if flags & os.O_APPEND else 0)
     service.store.layout.incoming.mkdir()
     return handle
+
+
+async def write_and_flush(service: Service, handle: int, offset: int) -> None:
+    await service.vfs.write(handle, offset, NEW)
+    await service.vfs.flush(handle)
 
 
 @pytest.mark.parametrize("flags", [W | TRUNC, A, RW], ids=["rewrite", "append", "in place"])
@@ -130,8 +134,7 @@ def test_a_new_file_whose_save_failed_is_gone_after_the_end(tmp_path: Path, expe
         handle = await service.create(b"a")
         service.store.layout.incoming.rmdir()
         with pytest.raises(FileNotFoundError):
-            await service.vfs.write(handle, 0, NEW)
-            await service.vfs.flush(handle)
+            await write_and_flush(service, handle, 0)
         service.store.layout.incoming.mkdir()
         await service.vfs.release(handle)
         with pytest.raises(OSError, match="earlier write"):
@@ -299,5 +302,6 @@ def test_with_durability_power_each_step_is_synced_before_the_next(
         assert b"--sync" in command
 
     serve(tmp_path, act, sync=True)
-    # `create` moves its stub in place; then the pack is there (1) before the stub is synced, renamed, its folder synced.
+    # `create` moves its stub in place; then the pack is there (1) before the stub is synced and renamed, and
+    # its folder synced.
     assert calls == [("rename", "new- 0"), ("fsync", "new- 1"), ("rename", "new- 1"), ("fsync", "stub 1")]

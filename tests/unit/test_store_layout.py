@@ -50,7 +50,7 @@ def test_a_place_that_holds_something_else_is_refused(tmp_path: Path, stranger: 
     else:
         (layout.root / stranger).write_text("precious")
     before = listing(tmp_path)
-    with pytest.raises(UsageError, match="is not empty and has no store.toml"):
+    with pytest.raises(UsageError, match=r"is not empty and has no store\.toml"):
         store_layout.create(layout, SIZES)
     assert listing(tmp_path) == before
 

@@ -67,9 +67,8 @@ def test_uses_count_up(store: Store) -> None:
 
 def test_a_rewrite_keeps_what_belongs_to_the_name(store: Store) -> None:
     path = put(store, "a")
-    os.chmod(path, 0o4751)
     os.chown(path, 12, 34)
-    os.chmod(path, 0o4751)
+    Path(os.fsdecode(path)).chmod(0o4751)
     os.setxattr(path, stubs.LABEL + b"keep", b"yes")
     os.setxattr(path, stubs.CREATED, b"2001-01-01T00:00:00Z")
     os.setxattr(path, b"user.other", b"kept too")

@@ -259,7 +259,7 @@ def test_it_keeps_the_store_locked_while_it_lives(hand: Hand, layout: Layout) ->
 
 
 def test_it_dies_with_the_process_that_started_it(tmp_path: Path, layout: Layout) -> None:
-    # The parent is killed, so that only the kernel can tell the worker; its end of the socket is kept open here.
+    # The parent is killed and its end of the socket kept open here: only the kernel can tell the worker.
     code = (
         "import os, sys, signal\n"
         "from kvtool.store import child\n"
