@@ -81,7 +81,8 @@ class MountedStore:
             trouble.insert(0, f"the mount was aborted after {self.limit:.0f} s")
         if surprises := unexpected(alarms(self.log), self._expected):
             trouble.append("unexpected lines in the mount's log:\n" + "\n".join(surprises))
-        if trouble:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        if trouble and not interrupted:
             raise MountFailed("\n".join([*trouble, "", "the mount's log:", *self.log])) from error
 
     def start(self, *flags: str) -> None:
@@ -279,13 +280,30 @@ def _mount(*arguments: str) -> int:
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """A folder with a short path (control sockets), removed afterwards unless something is still mounted
     in it.
     """
-    folder = Path(tempfile.mkdtemp(prefix="kvtool-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="kvtool-test-", dir=parent))
     try:
         yield folder
     finally:
         if str(folder) not in Path("/proc/self/mountinfo").read_text():
             shutil.rmtree(folder)
+
+
+def interrupt_once() -> None:
+    """Let the first Ctrl-C or SIGTERM raise KeyboardInterrupt, and no other: nothing disturbs cleaning up."""
+
+    def stop(*_: object) -> None:
+        ignore_interrupts()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+def ignore_interrupts() -> None:
+    """From here on the way out is the same as after a Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

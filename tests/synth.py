@@ -86,14 +86,13 @@ class Conversation:
         for at in range(start, start + tokens):
             self._add(35 + int.from_bytes(_digest(b"token", self.seed, at)[:2], "little") % 95)
         if self.shape.state and tokens:
-            self._checkpoints += [start + tokens // 2, start + tokens]
+            self._checkpoints += [start + tokens // 2, start + tokens - 1]
         return self
 
     def branch(self, at: int, seed: int) -> "Conversation":
-        """Another conversation whose first `at` tokens are this one's."""
+        """Another conversation whose first `at` tokens are this one's; its checkpoints are all its own."""
         other = Conversation(self.shape, seed)
         other.tokens, other._digests, other._rows = self.tokens[:at], self._digests[:at], self._rows[:at]
-        other._checkpoints = [position for position in self._checkpoints if position <= at]
         return other
 
     def snapshot(self) -> Snapshot:

@@ -65,29 +65,26 @@ def _dry_run(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
 
 def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
     from kvtool.core.index import Index
-    from kvtool.store import layout as store_layout
-    from kvtool.store import lock, recover, stubs
+    from kvtool.store import recover, stubs
     from kvtool.store.ingest import ingest_file
 
     layout = layout_of(call.settings)
-    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = lock.acquire(layout)
-    store_layout.open_or_create(layout, sizes_of(call.settings))
-    store, _ = recover.open_recovered(layout, held, sync=call.settings.store.durability == "power")
+    sync = call.settings.store.durability == "power"
     rows = []
-    for task in tasks:
-        if os.path.isdir(task.path):
-            raise UsageError(f"{task.name!r} is a directory in {layout.stubs}", hint="choose another --name")
-        os.makedirs(os.path.dirname(task.path), exist_ok=True)
-        with open(task.file, "rb") as file:
-            saved = ingest_file(store, file)
-        index = Index(store.sizes).extended(saved.lengths, saved.ids)
-        stubs.replace(stubs.prepare(layout, index, sync=store.sync), task.path)
-        if store.sync:
-            stubs.sync_parent(task.path)
-        rows.append(_row(task.name, saved))
-    store.close()
-    held.release()
+    with recover.writer(layout, sync=sync, create=sizes_of(call.settings)) as (store, _, _):
+        for task in tasks:
+            if os.path.isdir(task.path):
+                raise UsageError(
+                    f"{task.name!r} is a directory in {layout.stubs}", hint="choose another --name"
+                )
+            os.makedirs(os.path.dirname(task.path), exist_ok=True)
+            with open(task.file, "rb") as file:
+                saved = ingest_file(store, file)
+            index = Index(store.sizes).extended(saved.lengths, saved.ids)
+            stubs.replace(stubs.prepare(layout, index, sync=sync), task.path)
+            if sync:
+                stubs.sync_parent(task.path)
+            rows.append(_row(task.name, saved))
     return rows
 
 

@@ -1,10 +1,14 @@
 """kvtool gc: free the packs that no snapshot needs."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from kvtool.cli.call import Call
 from kvtool.cli.paths import layout_of
 from kvtool.core.units import format_size
+
+if TYPE_CHECKING:
+    from kvtool.store.collect import Collected
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,8 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(call: Call) -> int:
     """Has the running mount collect, or does it under the lock when none runs."""
-    from kvtool.store import collect, control, lock, recover
+    from kvtool.store import collect, control, recover
     from kvtool.store import layout as store_layout
+    from kvtool.store.store import Store
 
     layout = layout_of(call.settings)
     dry_run = bool(call.args.dry_run)
@@ -25,14 +30,17 @@ def run(call: Call) -> int:
         answer = control.ask(layout, "gc", dry_run=dry_run)
         freed = collect.Collected(answer["packs"], answer["bytes"])
     except control.NotRunning:
-        held = lock.acquire(layout)
-        store, recovered = recover.open_recovered(
-            layout, held, sync=call.settings.store.durability == "power"
-        )
-        leftovers = recovered.leftovers
-        freed = collect.collect(store, dry_run=dry_run)
-        store.close()
-        held.release()
+        if dry_run:
+            freed = collect.collect(Store.open(layout, writable=False), dry_run=True)
+            return _answer(call, freed, 0)
+        with recover.writer(layout, sync=True) as (store, recovered, _):
+            leftovers = recovered.leftovers
+            freed = collect.collect(store, dry_run=dry_run)
+    return _answer(call, freed, leftovers)
+
+
+def _answer(call: Call, freed: "Collected", leftovers: int) -> int:
+    dry_run = bool(call.args.dry_run)
     verb = "would be freed" if dry_run else "freed"
     text = f"{freed.packs} packs, {format_size(freed.bytes)} {verb}"
     if leftovers:

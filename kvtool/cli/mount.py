@@ -6,11 +6,14 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from kvtool.cli.call import Call
 from kvtool.cli.paths import directory_argument, layout_of, sizes_of
 from kvtool.errors import KvtoolError, UsageError
 
+log = logging.getLogger(__name__)
 _START_TIME = 60.0  # seconds within which a mount in the background must be ready
 
 
@@ -37,14 +40,14 @@ def run(call: Call) -> int:
             f"cannot load FUSE: {error}",
             hint="apt-get install fuse3 libfuse3-dev pkg-config gcc, pip install pyfuse3",
         ) from error
+    from kvtool.store import mounts, recover
     from kvtool.store.child import LOG_FORMAT
 
     logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr, level=settings.log.level.upper())
     logging.getLogger("pyfuse3").setLevel(max(logging.INFO, logging.getLogger().level))
     layout = layout_of(settings)
     options = mount.MountOptions(
-        mountpoint=directory_argument(call.args.mountpoint),
-        sync=settings.store.durability == "power",
+        mountpoint=mounts.check(directory_argument(call.args.mountpoint), layout),
         gc_interval=settings.store.gc_interval,
         read_ahead=settings.mount.read_ahead,
         workers=settings.mount.workers,
@@ -60,27 +63,39 @@ def run(call: Call) -> int:
             os.write(call.args.ready_fd, b"ready")
             os.close(call.args.ready_fd)
 
-    mount.run(layout, sizes_of(settings), options, ready)
+    sync = settings.store.durability == "power"
+    with recover.writer(layout, sync=sync, create=sizes_of(settings)) as writer:
+        if call.args.ready_fd is not None:
+            _log_to(layout.root / "mount.log")
+        if text := str(writer.recovered):
+            log.info("mended after the last stop: %s", text)
+        mount.serve(writer.store, writer.lock_fd, options, ready)
     return 0
+
+
+def _log_to(path: Path) -> None:
+    """From here on standard output and error, those of the worker too, go to the end of a file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 def _in_background(call: Call) -> int:
     """Starts this command again, on its own, and waits for its word that it serves."""
     layout = layout_of(call.settings)
-    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     log_path = layout.root / "mount.log"
     ours, theirs = os.pipe()
     arguments = [argument for argument in sys.argv[1:] if argument not in {"--background", "--json"}]
-    with log_path.open("ab") as log:
-        start = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kvtool", *arguments, "--ready-fd", str(theirs)],
-            pass_fds=[theirs],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  (until there is a store with a log in it)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvtool", *arguments, "--ready-fd", str(theirs)],
+        pass_fds=[theirs],
+        stdin=subprocess.DEVNULL,
+        stdout=errors,
+        stderr=errors,
+        start_new_session=True,
+    )
     os.close(theirs)
     readable, _, _ = select.select([ours], [], [], _START_TIME)
     if readable and os.read(ours, 16):
@@ -93,9 +108,10 @@ def _in_background(call: Call) -> int:
         process.terminate()
         raise KvtoolError(f"the mount is not ready after {_START_TIME:.0f} s", hint=f"see {log_path}")
     code = process.wait()
-    with log_path.open("rb") as log:
-        log.seek(start)
-        lines = log.read().decode(errors="replace").strip().splitlines()
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    if not lines and log_path.exists():
+        lines = log_path.read_text(errors="replace").splitlines()[-1:]
     message = lines[-1].removeprefix("kvtool: error: ") if lines else f"the mount ended with exit code {code}"
     failure: KvtoolError = UsageError(message) if code == UsageError.exit_code else KvtoolError(message)
     failure.exit_code = code or 1

@@ -14,6 +14,7 @@ import trio
 
 from kvtool.errors import IndexDamaged, KvtoolError
 from kvtool.fs.files import Environment
+from kvtool.fs.inodes import Inode
 from kvtool.store import child, collect, stubs
 from kvtool.store.collect import Collected
 
@@ -32,11 +33,14 @@ class Collection:
         """One collection. Raises KvtoolError when the mark cannot vouch for every stub, OSError."""
         async with self._lock:
             env = self._env
-            env.noted.clear()
-            await env.worker.note()
-            live = await self._mark()
-            live |= await trio.to_thread.run_sync(collect.packs_of, env.store, self._in_use())
-            freed = await env.worker.sweep(live, dry_run=dry_run)
+            env.noted = set()
+            try:
+                await env.worker.note()
+                live = await self._mark()
+                live |= await trio.to_thread.run_sync(collect.packs_of, env.store, self._in_use(env.noted))
+                freed = await env.worker.sweep(live, dry_run=dry_run)
+            finally:
+                env.noted = None
             env.store.packs.close()
             if not dry_run:
                 self.last = freed
@@ -62,15 +66,16 @@ class Collection:
             raise KvtoolError(f"nothing is collected: {text[-1] if text else 'the mark failed'}")
         return set(json.loads(output))
 
-    def _in_use(self) -> set[bytes]:
+    def _in_use(self, noted: set[Inode]) -> set[bytes]:
         """The chunks of open and unfinished files, and what was committed or renamed since the mark."""
         ids: set[bytes] = set()
         for inode in self._env.inodes:
             if inode.file is not None:
                 ids |= inode.file.chunk_ids()
-        for noted in self._env.noted:
-            if noted.linked:
-                for path in _files_at(self._env.inodes.path(noted)):
+        unlinked = {inode for inode in self._env.inodes if inode.detached is not None}
+        for inode in noted | unlinked:
+            if inode.linked or inode.detached is not None:
+                for path in _files_at(self._env.inodes.path(inode)):
                     try:
                         ids.update(chunk_id for chunk_id, _ in stubs.read_index(path).chunks())
                     except (IndexDamaged, FileNotFoundError):

@@ -19,7 +19,7 @@ Command = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 class ControlServer:
-    """Answers commands. A connection on which `umount` was asked stays open until the process ends."""
+    """Answers commands. A connection on which `umount` was asked closes when the process has ended."""
 
     def __init__(self, layout: Layout, commands: Mapping[str, Command]) -> None:
         self._path = layout.control
@@ -51,7 +51,7 @@ class ControlServer:
             answer = await self._run(received.partition(b"\n")[0])
             await stream.send_all(json.dumps(answer).encode() + b"\n")
             if answer.get("command") == "umount":
-                await trio.sleep_forever()
+                os.dup(stream.socket.fileno())  # closed by the kernel, when the process is gone
         except trio.BrokenResourceError:
             log.debug("a control connection broke")
 

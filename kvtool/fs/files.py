@@ -39,10 +39,15 @@ class Environment:
         self.worker = worker
         self.reader = reader
         self.inodes = inodes
-        self.noted: set[Inode] = set()  # committed or renamed since a collection began to look
+        self.noted: set[Inode] | None = None  # while a collection looks: committed or renamed since
         self.commits = 0
         self.bytes_saved = 0
         self.bytes_new = 0
+
+    def note(self, inode: Inode) -> None:
+        """Has a collection that is under way spare what the inode refers to."""
+        if self.noted is not None:
+            self.noted.add(inode)
 
     def drop_cached(self, inode: Inode) -> None:
         """Has the kernel forget the file's pages; a mount overrides it."""
@@ -284,7 +289,7 @@ class File:
         path = self._env.inodes.path(self._inode)
         stubs.replace(aside, path, self.mtime_ns)
         self.dirty, self.mtime_ns = False, None
-        self._env.noted.add(self._inode)
+        self._env.note(self._inode)
         self._env.commits += 1
         if store.sync:
             await trio.to_thread.run_sync(stubs.sync_parent, path)

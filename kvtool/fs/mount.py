@@ -14,7 +14,6 @@ import pyfuse3
 import trio
 
 from kvtool import __version__
-from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import KvtoolError
 from kvtool.fs.collection import Collection
 from kvtool.fs.control import ControlServer
@@ -24,10 +23,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import layout as store_layout
-from kvtool.store import lock, recover
 from kvtool.store import mounts as places
-from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -41,7 +37,6 @@ class MountOptions:
     """How to mount: sizes in bytes, `gc_interval` in seconds (0 = no collection by itself)."""
 
     mountpoint: Path
-    sync: bool
     gc_interval: float
     read_ahead: int
     workers: int
@@ -51,26 +46,23 @@ class MountOptions:
     allow_other: bool
 
 
-def run(layout: Layout, sizes: ChunkSizes, options: MountOptions, ready: Callable[[], None]) -> None:
+def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mounts, serves until it is unmounted or told to end, and returns when all is committed.
 
-    Makes the store where there is none. `ready` is called once requests are served. Raises KvtoolError
-    (before anything is changed, as far as the mountpoint is wrong) and OSError.
+    The mountpoint has been checked (`mounts.check`); the worker inherits `lock_fd`. `ready` is called once
+    requests are served. Raises KvtoolError and OSError.
     """
-    place = places.check(options.mountpoint, layout)
-    layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = lock.acquire(layout)
-    store_layout.open_or_create(layout, sizes)
-    store, recovered = recover.open_recovered(layout, held, sync=options.sync)
-    if recovered:
-        log.info(
-            "after the last stop: %s", ", ".join(f"{key} {value}" for key, value in vars(recovered).items())
-        )
     try:
-        trio.run(_Mount(store, place, options, held.fd, ready).main, strict_exception_groups=False)
-    finally:
-        store.close()
-    held.release()
+        trio.run(_Mount(store, lock_fd, options, ready).main)
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first, out of the groups that the nurseries wrapped it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class _MountedFiles(Environment):
@@ -88,11 +80,9 @@ class _MountedFiles(Environment):
 
 
 class _Mount:
-    def __init__(
-        self, store: Store, place: Path, options: MountOptions, lock_fd: int, ready: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, lock_fd: int, options: MountOptions, ready: Callable[[], None]) -> None:
         self._store = store
-        self._place = place
+        self._place = options.mountpoint
         self._options = options
         self._lock_fd = lock_fd
         self._ready = ready

@@ -108,7 +108,7 @@ class Tree:
             if kept is not None:
                 stubs.drop(kept)
             raise
-        self.env.noted.add(moving)
+        self.env.note(moving)
         if replaced is not None:
             self.inodes.moved(moving, target_dir, new_name)
             await self._lost_its_name(replaced, kept)

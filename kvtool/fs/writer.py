@@ -198,7 +198,8 @@ class IngestWorker:
             if self._socket is None:
                 return
             try:
-                await self._socket.send_all(frame)
+                with trio.CancelScope(shield=True):  # half a frame would be the end of all talk
+                    await self._socket.send_all(frame)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
 

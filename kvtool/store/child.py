@@ -37,7 +37,7 @@ def settle(parent: int) -> None:
     """In the child: die with the parent (prctl(2)), and leave signals of terminal and service to it."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("the mount has ended")
+        sys.exit()  # it has died already
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr)

@@ -68,6 +68,7 @@ def sweep(store: Store, keys: Iterable[int], *, dry_run: bool = False) -> Collec
     if dry_run or not rows:
         return freed
     store.catalog.drop_packs(doomed)
+    store.packs.close()  # the space of a deleted file is free when nobody has it open
     for row in rows:
         store.layout.pack(row.id).unlink(missing_ok=True)
     return freed

@@ -1,5 +1,6 @@
 """Where a mount may be put, and what the kernel says of those that are there."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from kvtool.errors import KvtoolError, UsageError
+from kvtool.store import lock
 from kvtool.store.layout import Layout
 
 _PREFIX = "kvtool:"
@@ -99,10 +101,12 @@ def take_down(mountpoint: Path) -> None:
 
 def _take_down_dead(place: Path) -> None:
     """Takes down what a killed mount left behind: "Transport endpoint is not connected"."""
-    while find(place) is not None:
+    while (there := find(place)) is not None and not lock.is_held(Layout(there.store, there.store)):
         try:
-            os.stat(place)
-        except OSError:
+            os.statvfs(place)  # stat(2) may be answered from what the kernel remembers
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                return
             take_down(place)
         else:
             return

@@ -2,11 +2,16 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import CatalogDamaged, PackDamaged
-from kvtool.store import catalog, packs, stubs
+from kvtool.store import catalog, lock, packs, stubs
+from kvtool.store import layout as store_layout
 from kvtool.store.layout import Layout
 from kvtool.store.lock import StoreLock
 from kvtool.store.store import Store
@@ -24,19 +29,50 @@ class Recovered:
     packs_quarantined: int = 0
     catalog_rebuilt: bool = False
 
-    def __bool__(self) -> bool:
-        return any(vars(self).values())
+    def __str__(self) -> str:
+        """What was done, for people; empty when nothing was."""
+        return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in vars(self).items() if value)
 
 
-def open_recovered(layout: Layout, lock: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
-    """Opens the store for its one writer, which holds `lock`, and mends what a crash left.
+class Writer(NamedTuple):
+    """What the one writer works with: the store, what was mended, and the lock's descriptor."""
 
-    Raises NoStore, StoreFormatError, OSError.
+    store: Store
+    recovered: Recovered
+    lock_fd: int
+
+
+@contextmanager
+def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> Iterator[Writer]:
+    """The store opened for its one writer, after mending what a crash left.
+
+    With `create` it is made, of those chunk sizes, where there is none. The lock says "unclean" to the next
+    writer when the block ends by an exception. Raises NoStore, StoreFormatError, StoreLocked, OSError.
     """
+    if create is not None:
+        layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    elif not layout.format.exists():
+        store_layout.open_existing(layout)
+    held = lock.acquire(layout)
+    try:
+        if create is not None:
+            store_layout.open_or_create(layout, create)
+        store, recovered = _open_mended(layout, held, sync=sync)
+        try:
+            yield Writer(store, recovered, held.fd)
+        finally:
+            store.close()
+    except BaseException:
+        os.close(held.fd)
+        raise
+    held.release()
+
+
+def _open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
     done = Recovered()
     try:
         store = Store.open(layout, writable=True, sync=sync)
-        _match_catalog(store, done, check_all=lock.rebooted)
+        _match_catalog(store, done, check_all=held.rebooted)
     except CatalogDamaged as error:
         log.warning("%s: rebuilding it from the packs", error.message)
         catalog.discard(layout.catalog)
@@ -44,7 +80,7 @@ def open_recovered(layout: Layout, lock: StoreLock, *, sync: bool) -> tuple[Stor
         store = Store.open(layout, writable=True, sync=sync)
         _match_catalog(store, done, check_all=True)
     done.leftovers = _empty(layout.incoming) + _empty(layout.staging)
-    if lock.unclean:
+    if held.unclean:
         done.leftovers += stubs.drop_leftovers(layout)
     return store, done
 

@@ -151,7 +151,7 @@ def create(layout: Layout, path: bytes, mode: int, uid: int | None, gid: int | N
 def prepare(layout: Layout, index: Index, *, sync: bool) -> bytes:
     """Writes a new stub's content aside and returns its path there; `replace` puts it in place."""
     aside = _aside(layout)
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with open(fd, "wb") as file:
             file.write(chunk_index.encode(index))

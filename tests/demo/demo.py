@@ -7,13 +7,12 @@ Standard library only; kvtool is driven by its command line.
 import argparse
 import os
 import shutil
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.llamaio import read_like_llama, save_like_proxy, write_like_llama
-from tests.mounts import MountedStore, MountFailed, temporary_folder
+from tests.mounts import MountedStore, MountFailed, ignore_interrupts, interrupt_once, temporary_folder
 from tests.synth import PLAIN, Conversation, Shape, Snapshot
 from tests.timing import MIB, drop_caches, table, timed
 
@@ -38,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--tokens", type=int, default=3200, help="tokens of the first snapshot, 32 KiB each")
     tokens = parser.parse_args().tokens
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    interrupt_once()
     try:
         with temporary_folder() as folder:
             if shutil.disk_usage(folder).free < ROOM:
@@ -53,7 +52,7 @@ def main() -> int:
     except MountFailed as problem:
         print(f"demo: {problem}", file=sys.stderr)
         return 1
-    print("\nUnmounted; nothing is left behind.")
+    print("Unmounted; nothing is left behind.")
     return 0
 
 
@@ -69,18 +68,23 @@ def run(folder: Path, tokens: int) -> None:
             rows.append(save(mount, plain, name, snapshot))
             ends[name] = snapshot.state_end
             print(f"  {name}: {rows[-1].new / MIB:.1f} of {rows[-1].size / MIB:.1f} MiB were new")
-        print("\nRestoring through a fresh mount, and comparing every byte:")
+        show(mount, "status")
+        print("Restoring through a fresh mount, and comparing every byte:")
         mount.remount()
         cold = False
         for row in rows:
             cold = restore(mount, plain, row, ends[row.name])
             print(f"  {row.name}: identical")
-        print(f"\n{report(rows, cold)}\n")
+        print(f"\n{report(rows, cold)}")
         if not cold:
-            print("Restores are warm: only root may empty the page cache.\n")
-        for command in (["status"], ["inspect"], ["inspect", rows[1].name]):
-            print(f"$ kvtool {' '.join(command)} --store.path STORE\n{mount.kvtool(*command).stdout}")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on the way out is the same
+            print("Restores are warm: only root may empty the page cache.")
+        show(mount, "inspect")
+        show(mount, "inspect", rows[1].name)
+        ignore_interrupts()
+
+
+def show(mount: MountedStore, *command: str) -> None:
+    print(f"\n$ kvtool {' '.join(command)} --store.path STORE\n{mount.kvtool(*command).stdout}")
 
 
 def conversation(shape: Shape, tokens: int) -> list[tuple[str, Snapshot]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.e2e.client import Server
+from tests.e2e.client import LIMIT, Server
 from tests.e2e.models import PRINTABLE
 
 NAMES = ("first.bin", "next-turn.bin", "other.bin")
@@ -32,6 +32,7 @@ def run(
     tokens: int,
     *,
     flash_attention: str = "auto",
+    limit: float = LIMIT,
     stored: Callable[[], int] = lambda: 0,
     between: Callable[[], None] = lambda: None,
 ) -> Outcome:
@@ -41,7 +42,7 @@ def run(
     """
     outcome = Outcome(stored=[stored()])
     prompts: dict[str, list[int]] = {}
-    with Server(model, folder, flash_attention) as server:
+    with Server(model, folder, flash_attention, limit) as server:
 
         def turn(name: str, prompt: list[int]) -> list[int]:
             answer = server.complete(prompt)
@@ -57,7 +58,7 @@ def run(
         server.save("again.bin")
         outcome.stored.append(stored())
     between()
-    with Server(model, folder, flash_attention) as server:
+    with Server(model, folder, flash_attention, limit) as server:
         for name in NAMES:
             outcome.read[name] = server.restore(name)
             answer = server.complete(prompts[name] + text(4, 3))

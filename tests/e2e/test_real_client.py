@@ -14,9 +14,9 @@ from tests.e2e.scenario import NAMES, Outcome, run
 from tests.mounts import MountedStore
 
 CASES = [
-    pytest.param(SMALL_PLAIN, 900, "auto", id="plain"),
-    pytest.param(SMALL_HYBRID, 900, "auto", id="hybrid"),
-    pytest.param(SMALL_PLAIN, 600, "off", id="plain without flash attention"),
+    pytest.param(SMALL_PLAIN, 1400, "auto", id="plain"),
+    pytest.param(SMALL_HYBRID, 1400, "auto", id="hybrid"),
+    pytest.param(SMALL_PLAIN, 900, "off", id="plain without flash attention"),
 ]
 
 

@@ -1,0 +1,1 @@
+"""The benchmark: kvtool beside a plain folder and beside casync, borg and restic. `make bench` runs it."""

@@ -1,0 +1,61 @@
+"""Measure kvtool beside a plain folder and its peers, print a report, keep it in bench-results/.
+
+Contenders take turns within a run, so that a slow minute hits them all. Limits are printed with the ratios
+and fail nothing. For example: make bench ARGS="--only save,latency --runs 3 --size 200"
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench import loads, throughput
+from tests.bench.peers import PEERS
+from tests.bench.results import Results
+from tests.mounts import interrupt_once, temporary_folder
+
+Case = Callable[[Results, Path, int, int], None]
+CASES: dict[str, Case] = {
+    "save": throughput.save_and_restore,
+    "short": throughput.short_writes,
+    "latency": loads.latency,
+    "memory": loads.memory,
+    "turns": loads.turns,
+    "llama": loads.llama,
+}
+QUICK = [name for name in CASES if name != "llama"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(QUICK), help=f"cases out of {','.join(CASES)}")
+    parser.add_argument("--llama", action="store_true", help="the real server with full-size models too")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--size", type=int, default=541, help="MB (10^6 bytes) of random bytes")
+    parser.add_argument("--folder", type=Path, help="where to work (default: TMPDIR); on the disk to measure")
+    options = parser.parse_args()
+    names = options.only.split(",") + ["llama"] * options.llama
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+
+    interrupt_once()
+    results = Results()
+    for peer in PEERS:
+        missing = "" if peer.installed() else " (not installed: left out)"
+        results.notes.append(f"{peer.name}: {peer.how}{missing}")
+    for name in dict.fromkeys(names):
+        print(f"bench: {name} ...", file=sys.stderr, flush=True)
+        with temporary_folder(options.folder) as folder:
+            CASES[name](results, folder, options.runs, options.size * 1_000_000)
+        results.write(Path("bench-results"))  # after each case: an interrupted run keeps what it has
+    print(results.markdown())
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
