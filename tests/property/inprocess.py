@@ -93,10 +93,10 @@ class Session:
 class VfsSubject:
     """A `Subject` over a session. Each call is the one of `Kernel`."""
 
-    def __init__(self, session: Session, top: bytes = b"") -> None:
+    def __init__(self, session: Session) -> None:
         self.name = "vfs"
         self._session = session
-        self._kernel = Kernel(top)
+        self._kernel = Kernel()
         self._kernel.vfs = session.vfs
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
