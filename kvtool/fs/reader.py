@@ -8,7 +8,9 @@ anything else, so `read` may return a view of a buffer.
 
 import errno
 import logging
+import mmap
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -28,6 +30,7 @@ class Position:
     """Where one open file is being read, to tell a sequential reader from a random one."""
 
     next: int = 0
+    segment: int = -1
     run: int = _FULL_SPEED  # a file read from its beginning is sequential from the first byte
 
 
@@ -58,6 +61,7 @@ class Reader:
         self._allocated = 0
         self._free: list[memoryview] = []
         self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (id of the plan, segment number)
+        self._scratch = memoryview(bytearray())
         self._room = trio.lowlevel.ParkingLot()
         self.bytes_fetched = 0
 
@@ -75,31 +79,53 @@ class Reader:
         if offset >= end:
             return b""
         sequential = self._advance(position, offset, end)
-        parts: list[bytes] = []
-        while True:
-            held = self._hold(plan, plan.find(offset), demand=True)
-            while held is None:
-                await self._room.park()
-                held = self._hold(plan, plan.find(offset), demand=True)
-            self._prefetch(plan, held.segment.number, sequential=sequential)
-            if not held.ready.is_set():
-                held.users += 1
-                try:
-                    await held.ready.wait()
-                finally:
-                    held.users -= 1
+        needed = [
+            await self._fetched(plan, number, position, sequential=sequential)
+            for number in range(plan.find(offset), plan.find(end - 1) + 1)
+        ]
+        # From here to the reply there is no `await`, so the buffers and the scratch space stay as they are.
+        for held in needed:
+            held.users -= 1
+        views = []
+        for held in needed:
             if held.error is not None:
                 raise held.error
-            start = offset - held.segment.start
-            view = held.buffer[start : min(start + end - offset, held.segment.length)]
-            offset += len(view)
+            start = max(0, offset - held.segment.start)
+            views.append(held.buffer[start : min(end - held.segment.start, held.segment.length)])
+        if len(views) == 1:
+            result = views[0]
+        else:
+            result, filled = self._scratch_for(end - offset), 0
+            for view in views:
+                result[filled : filled + len(view)] = view
+                filled += len(view)
+        for held, view in zip(needed, views, strict=True):
             self._serve(held, len(view))
-            if offset == end and not parts:
-                return view
-            # The next wait may see this buffer reused.
-            parts.append(bytes(view))
-            if offset == end:
-                return b"".join(parts)
+        return result
+
+    async def _fetched(self, plan: ReadPlan, number: int, position: Position, *, sequential: bool) -> _Held:
+        """A segment once it is there (or failed), with one more user, who keeps it there."""
+        held = self._hold(plan, number, demand=True)
+        while held is None:
+            await self._room.park()
+            held = self._hold(plan, number, demand=True)
+        held.users += 1
+        if sequential and position.segment != number:
+            position.segment = number
+            self._prefetch(plan, number)
+        if not held.ready.is_set():
+            try:
+                await held.ready.wait()
+            except BaseException:
+                held.users -= 1
+                raise
+        return held
+
+    def _scratch_for(self, size: int) -> memoryview:
+        """Space for a reply that spans segments: the same for all, as none waits before it is sent."""
+        if len(self._scratch) < size:
+            self._scratch = memoryview(bytearray(size))
+        return self._scratch[:size]
 
     def forget(self, plan: ReadPlan) -> None:
         """Frees what is held of a file nobody has open any more."""
@@ -117,9 +143,7 @@ class Reader:
         position.next = end
         return position.run >= _FULL_SPEED
 
-    def _prefetch(self, plan: ReadPlan, number: int, *, sequential: bool) -> None:
-        if not sequential:
-            return
+    def _prefetch(self, plan: ReadPlan, number: int) -> None:
         readers = len({key[0] for key in self._held})
         window = min(self._read_ahead, self._budget // max(readers, 1)) // SEGMENT_SIZE
         for ahead in range(number + 1, min(number + window, len(plan) - 1) + 1):
@@ -159,7 +183,7 @@ class Reader:
             if self._allocated + size > self._budget:
                 return None
         self._allocated += size
-        return memoryview(bytearray(size))
+        return _new_buffer(size)
 
     async def _fetch(self, key: tuple[int, int], held: _Held) -> None:
         try:
@@ -188,3 +212,11 @@ class Reader:
         if held is not None:
             self._free.append(held.buffer)
             self._room.unpark()
+
+
+def _new_buffer(size: int) -> memoryview:
+    """Memory in huge pages where there are some: the kernel looks every page up for each reply."""
+    memory = mmap.mmap(-1, size)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
