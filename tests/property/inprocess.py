@@ -4,6 +4,7 @@ its own."""
 import queue
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,7 @@ from kvtool.fs.inodes import InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import collect, lock, recover
-from kvtool.store import layout as store_layout
+from kvtool.store import collect, recover
 from kvtool.store.layout import Layout
 from tests.property.draws import CHUNK_SIZES
 from tests.property.kernel import Kernel
@@ -44,10 +44,10 @@ class Session:
 
     def start(self) -> None:
         """Open the store, made where there is none, and serve."""
-        self.layout.root.mkdir(exist_ok=True)
-        self._lock = lock.acquire(self.layout)
-        store_layout.open_or_create(self.layout, ChunkSizes(*CHUNK_SIZES))
-        self._store, self.recovered = recover.open_recovered(self.layout, self._lock, sync=False)
+        self._held = ExitStack()
+        self._writer = self._held.enter_context(
+            recover.writer(self.layout, sync=False, create=ChunkSizes(*CHUNK_SIZES))
+        )
         ready: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=trio.run, args=(self._serve, ready))
         self._thread.start()
@@ -58,16 +58,16 @@ class Session:
         self.run(self.vfs.finish)
         trio.from_thread.run_sync(self._stopped.set, trio_token=self._token)
         self._thread.join(LIMIT)
-        self._store.close()
-        self._lock.release()
+        self._held.close()
 
     async def _serve(self, ready: "queue.SimpleQueue[None]") -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stopped = trio.Event()
         async with trio.open_nursery() as nursery:
-            worker = IngestWorker(self._store, 4 << 20, self._lock.fd, nursery)
-            reader = Reader(self._store.packs, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
-            env = Environment(self._store, worker, reader, InodeTable(self.layout))
+            store = self._writer.store
+            worker = IngestWorker(store, 4 << 20, self._writer.lock_fd, nursery)
+            reader = Reader(store.packs, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
+            env = Environment(store, worker, reader, InodeTable(self.layout))
             self.vfs = Vfs(env)
             self.collection = _Collection(env)
             worker.start()
@@ -93,10 +93,10 @@ class Session:
 class VfsSubject:
     """A `Subject` over a session. Each call is the one of `Kernel`."""
 
-    def __init__(self, session: Session, top: bytes = b"") -> None:
+    def __init__(self, session: Session) -> None:
         self.name = "vfs"
         self._session = session
-        self._kernel = Kernel(top)
+        self._kernel = Kernel()
         self._kernel.vfs = session.vfs
 
     def __getattr__(self, call: str) -> Callable[..., Any]:

@@ -40,11 +40,10 @@ class Description:
 
 
 class Kernel(Names):
-    """The calls of `calls.Subject`, each `async`, below `top`: a directory at the file system's root, or
-    b"" for the root."""
+    """The calls of `calls.Subject`, each `async`."""
 
-    def __init__(self, top: bytes = b"") -> None:
-        super().__init__(top)
+    def __init__(self) -> None:
+        super().__init__()
         self.handles: dict[int, Description] = {}
         self.mappings: dict[int, tuple[Description, bool]] = {}
         self._next = 0
