@@ -87,6 +87,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _show(call: Call, layout: Layout) -> int:
+    from kvtool.store import fetch
     from kvtool.store.store import Store
 
     path = existing_stub(layout, call.args.name)
@@ -96,7 +97,7 @@ def _show(call: Call, layout: Layout) -> int:
     missing = None
     packs = runs = 0
     try:
-        placement = store.catalog.place(index)
+        placement = fetch.plan_file(store, index).placement
     except ChunkMissing as error:
         missing = str(error)
     else:

@@ -25,6 +25,7 @@ from kvtool.errors import IndexDamaged
 
 ID_SIZE = 32
 _HEADER = struct.Struct("<8Q")
+HEADER_SIZE = _HEADER.size
 _ENTRY = struct.Struct("<Q32s")
 _TAIL = struct.Struct("<5Q")
 _INDEX_MAGIC = 0x96824D9C7B129FF9
@@ -103,18 +104,25 @@ def encode(index: Index) -> bytes:
     return header + table + _TAIL.pack(0, 0, 48, len(table) + 56, _TAIL_MAGIC)
 
 
+def check_header(data: bytes) -> ChunkSizes:
+    """The chunk sizes that an index begins with. Raises IndexDamaged for the beginning of anything else."""
+    if len(data) < HEADER_SIZE:
+        raise IndexDamaged(f"{len(data)} bytes are no chunk index")
+    header = _HEADER.unpack_from(data)
+    if header[:3] != (48, _INDEX_MAGIC, _FLAGS_SHA256) or header[6:] != (_MAX_U64, _TABLE_MAGIC):
+        raise IndexDamaged("the header is not that of a chunk index with SHA-256 ids")
+    return ChunkSizes(*header[3:6])
+
+
 def decode(data: bytes) -> Index:
     """The index that `data` encodes. Raises IndexDamaged for anything else than what `encode` gives."""
     count, rest = divmod(len(data) - file_size(0), _ENTRY.size)
     if count < 0 or rest:
         raise IndexDamaged(f"{len(data)} bytes are no chunk index")
-    header = _HEADER.unpack_from(data)
-    if header[:3] != (48, _INDEX_MAGIC, _FLAGS_SHA256) or header[6:] != (_MAX_U64, _TABLE_MAGIC):
-        raise IndexDamaged("the header is not that of a chunk index with SHA-256 ids")
+    sizes = check_header(data)
     table_end = len(data) - _TAIL.size
     if _TAIL.unpack_from(data, table_end) != (0, 0, 48, 40 * count + 56, _TAIL_MAGIC):
         raise IndexDamaged("the tail of the chunk index is wrong")
-    sizes = ChunkSizes(*header[3:6])
     # One pass over the table as u64 words: five a chunk, the first of them the end offset.
     words = array("Q", data[_HEADER.size : table_end])
     if sys.byteorder == "big":

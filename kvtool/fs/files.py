@@ -25,7 +25,7 @@ from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.reader import Position, Reader
 from kvtool.fs.staging import Staging
 from kvtool.fs.writer import IngestWorker, SaveStream
-from kvtool.store import stubs
+from kvtool.store import fetch, stubs
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -228,8 +228,7 @@ class File:
     async def _plan_reading(self) -> None:
         if self._plan is None:
             index = self._require_index()
-            placement = await trio.to_thread.run_sync(self._env.store.catalog.place, index)
-            self._plan = ReadPlan.build(index, placement)
+            self._plan = await trio.to_thread.run_sync(fetch.plan_file, self._env.store, index)
 
     async def _append(self, data: bytes) -> None:
         if self._stream is None:

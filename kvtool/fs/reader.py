@@ -10,6 +10,7 @@ import errno
 import logging
 import mmap
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -79,13 +80,14 @@ class Reader:
         if offset >= end:
             return b""
         sequential = self._advance(position, offset, end)
-        needed = [
-            await self._fetched(plan, number, position, sequential=sequential)
-            for number in range(plan.find(offset), plan.find(end - 1) + 1)
-        ]
+        numbers = range(plan.find(offset), plan.find(end - 1) + 1)
+        needed = await self._fetched(plan, numbers, position if sequential else None)
+        if needed is None:
+            # There is no room for all at once.
+            border = plan.starts[numbers[1]]
+            front = bytes(await self.read(plan, position, offset, border - offset))
+            return front + await self.read(plan, position, border, end - border)
         # From here to the reply there is no `await`, so the buffers and the scratch space stay as they are.
-        for held in needed:
-            held.users -= 1
         views = []
         for held in needed:
             if held.error is not None:
@@ -103,23 +105,36 @@ class Reader:
             self._serve(held, len(view))
         return result
 
-    async def _fetched(self, plan: ReadPlan, number: int, position: Position, *, sequential: bool) -> _Held:
-        """A segment once it is there (or failed), with one more user, who keeps it there."""
-        held = self._hold(plan, number, demand=True)
-        while held is None:
-            await self._room.park()
-            held = self._hold(plan, number, demand=True)
-        held.users += 1
-        if sequential and position.segment != number:
-            position.segment = number
-            self._prefetch(plan, number)
-        if not held.ready.is_set():
-            try:
-                await held.ready.wait()
-            except BaseException:
+    async def _fetched(
+        self, plan: ReadPlan, numbers: Sequence[int], position: Position | None
+    ) -> list[_Held] | None:
+        """Those segments, once they are there or failed; for a sequential reader at `position` also the next.
+
+        None when there is no room for all of them: who holds one does not wait for room for another, since
+        two who did would wait for ever.
+        """
+        needed: list[_Held] = []
+        try:
+            for number in numbers:
+                held = self._hold(plan, number, demand=True)
+                while held is None:
+                    if needed:
+                        return None
+                    await self._room.park()
+                    held = self._hold(plan, number, demand=True)
+                held.users += 1
+                needed.append(held)
+                if position is not None and position.segment != number:
+                    position.segment = number
+                    self._prefetch(plan, number)
+            for held in needed:
+                if not held.ready.is_set():
+                    await held.ready.wait()
+            return needed
+        finally:
+            for held in needed:
                 held.users -= 1
-                raise
-        return held
+            self._room.unpark_all()  # from here on their buffers can be taken
 
     def _scratch_for(self, size: int) -> memoryview:
         """Space for a reply that spans segments: the same for all, as none waits before it is sent."""
@@ -170,18 +185,17 @@ class Reader:
         size = max(length, SEGMENT_SIZE)
         if self._free and len(self._free[-1]) >= size:
             return self._free.pop()
-        if self._allocated + size > self._budget:
-            # What was fetched ahead for others is taken only for a reader that waits.
-            for key, held in self._held.items() if demand else ():
-                if held.ready.is_set() and not held.users:
-                    self._release(key)
-                    break
-            if self._free and len(self._free[-1]) >= size:
-                return self._free.pop()
-            while self._free and self._allocated + size > self._budget:
-                self._allocated -= len(self._free.pop())
-            if self._allocated + size > self._budget:
-                return None
+        # What was fetched ahead for others is taken only for a reader that waits.
+        idle = [key for key, held in self._held.items() if demand and held.ready.is_set() and not held.users]
+        while self._allocated + size > self._budget:
+            if not self._free:
+                if not idle:
+                    return None
+                self._release(idle.pop(0))
+            buffer = self._free.pop()
+            if len(buffer) >= size:
+                return buffer
+            self._allocated -= len(buffer)
         self._allocated += size
         return _new_buffer(size)
 
@@ -200,7 +214,7 @@ class Reader:
         if held.error is not None:
             # Not kept: the next read tries again.
             self._release(key)
-        self._room.unpark()
+        self._room.unpark_all()
 
     def _serve(self, held: _Held, count: int) -> None:
         held.served += count
@@ -211,7 +225,7 @@ class Reader:
         held = self._held.pop(key, None)
         if held is not None:
             self._free.append(held.buffer)
-            self._room.unpark()
+            self._room.unpark_all()
 
 
 def _new_buffer(size: int) -> memoryview:

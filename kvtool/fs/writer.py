@@ -45,6 +45,8 @@ class SaveStream:
             if self.error is not None:
                 raise self.error
             if done == len(data):
+                if self._slot is not None and self._worker.waiting:
+                    await self.hand_over()  # we may not come again for long
                 return
             if self._slot is None:
                 slot = await self._worker.take_slot()
@@ -108,6 +110,7 @@ class IngestWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: trio.SocketStream | None = None
         self._sending = trio.Lock()
+        self._asking = False
         self._answer_send, self._answers = trio.open_memory_channel[dict[str, Any]](1)
         for slot in range(self._slots.count):
             self._free_send.send_nowait(slot)
@@ -130,6 +133,11 @@ class IngestWorker:
     def pid(self) -> int | None:
         """The process's id, None while there is none."""
         return self._process.pid if self._process is not None else None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits for a slot."""
+        return self._free.statistics().tasks_waiting_receive > 0
 
     @property
     def queued(self) -> int:
@@ -194,12 +202,13 @@ class IngestWorker:
 
     async def send(self, frame: bytes) -> None:
         """Sends one frame; when the worker is dead, the streams learn it from `_receive`."""
+        addressee = self._socket
         async with self._sending:
-            if self._socket is None:
-                return
+            if addressee is None or addressee is not self._socket:
+                return  # it died meanwhile; its successor knows nothing of what this is about
             try:
                 with trio.CancelScope(shield=True):  # half a frame would be the end of all talk
-                    await self._socket.send_all(frame)
+                    await addressee.send_all(frame)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
 
@@ -211,8 +220,10 @@ class IngestWorker:
     async def _ask(self, frame: bytes) -> dict[str, Any]:
         if self._process is None:
             self.start()
+        self._asking = True
         await self.send(frame)
         answer = await self._answers.receive()
+        self._asking = False
         if answer["op"] == "died":
             raise OSError(errno.EIO, "the ingest worker died")
         return answer
@@ -279,7 +290,7 @@ class IngestWorker:
         for slot in self._sent:
             self.give_back(slot)
         self._sent.clear()
-        if self._answers.statistics().tasks_waiting_receive:
+        if self._asking and not self._answers.statistics().current_buffer_used:
             self._answer_send.send_nowait({"op": "died"})
         await source.aclose()
         await trio.to_thread.run_sync(process.wait)

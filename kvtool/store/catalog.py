@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS chunk (id BLOB PRIMARY KEY, pack INTEGER NOT NULL, of
 """
 _BATCH = 500  # ids in one query
 _U64 = 1 << 64
+_DAMAGED = "-damaged"  # the suffix of a file that asks the next writer to rebuild the catalog
 
 
 class PackRow(NamedTuple):
@@ -52,18 +53,21 @@ class Catalog:
     def __init__(self, path: Path, *, writable: bool) -> None:
         """Opens the catalog; a writer makes it where there is none. Raises NoStore, OSError."""
         self._lock = threading.Lock()
+        self._path = path
         mode = "rwc" if writable else "ro"
-        with _as_os_error(path):
+        with _as_os_error(path), ExitStack() as on_failure:
             try:
                 self._db = sqlite3.connect(
                     f"{path.as_uri()}?mode={mode}", uri=True, check_same_thread=False, isolation_level=None
                 )
+                on_failure.callback(self._db.close)
                 if writable:
                     self._db.execute("PRAGMA journal_mode = WAL")
                     self._db.execute("PRAGMA synchronous = NORMAL")
                     self._db.executescript(_SCHEMA)
                 self._db.execute("PRAGMA cache_size = -16384")
                 self._db.execute("SELECT count(*) FROM pack")
+                on_failure.pop_all()
             except sqlite3.OperationalError as error:
                 if not writable and _base_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_ERROR}:
                     raise NoStore(
@@ -130,11 +134,13 @@ class Catalog:
             key = cursor.lastrowid
             if key is None:  # pragma: no cover - an INSERT always has one
                 raise OSError(errno.EIO, "the catalog gave no pack key")
-            self._db.executemany(
-                "INSERT OR IGNORE INTO chunk VALUES (?, ?, ?, ?, ?)",
-                ((e.id, key, e.offset, e.length, _signed(e.checksum)) for e in entries),
-            )
+            self._insert(key, entries)
         return key
+
+    def add_chunks(self, key: int, entries: Sequence[Entry]) -> None:
+        """Takes in those chunks of a pack that have no place, since the pack that had them is forgotten."""
+        with self._transaction():
+            self._insert(key, entries)
 
     def drop_packs(self, keys: Iterable[int]) -> None:
         """Forgets packs and all chunks in them."""
@@ -149,13 +155,19 @@ class Catalog:
         """How many chunks the catalog knows."""
         return int(next(iter(self._rows("SELECT count(*) FROM chunk")))[0])
 
+    def _insert(self, key: int, entries: Sequence[Entry]) -> None:
+        self._db.executemany(
+            "INSERT OR IGNORE INTO chunk VALUES (?, ?, ?, ?, ?)",
+            ((e.id, key, e.offset, e.length, _signed(e.checksum)) for e in entries),
+        )
+
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
-        with self._lock, _as_os_error():
+        with self._lock, _as_os_error(self._path):
             return iter(self._db.execute(query, values).fetchall())
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock, _as_os_error():
+        with self._lock, _as_os_error(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -169,8 +181,13 @@ class Catalog:
 
 def discard(path: Path) -> None:
     """Removes a catalog, which the next writer rebuilds from the packs."""
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", _DAMAGED):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def is_known_damaged(path: Path) -> bool:
+    """Whether somebody has met damage in the catalog, which opening it does not show."""
+    return path.with_name(path.name + _DAMAGED).exists()
 
 
 def _base_code(error: sqlite3.Error) -> int:
@@ -183,14 +200,16 @@ def _signed(checksum: int) -> int:
 
 
 @contextmanager
-def _as_os_error(path: Path | None = None) -> Iterator[None]:
+def _as_os_error(path: Path) -> Iterator[None]:
     """SQLite's troubles with the disk as the errno they come from."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         if _base_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            with suppress(OSError):
+                path.with_name(path.name + _DAMAGED).touch()
             raise CatalogDamaged(
                 f"the catalog is damaged: {error}", hint="start `kvtool mount` to rebuild it"
             ) from error
         code = errno.ENOSPC if _base_code(error) == sqlite3.SQLITE_FULL else errno.EIO
-        raise OSError(code, f"catalog: {error}", path and str(path)) from error
+        raise OSError(code, f"catalog: {error}", str(path)) from error

@@ -12,6 +12,22 @@ from kvtool.store.packs import PackFiles
 from kvtool.store.store import Store
 
 
+def plan_file(store: Store, index: Index) -> ReadPlan:
+    """How to read a snapshot, after a look at the place of every chunk.
+
+    Raises ChunkMissing naming the first chunk that is not there.
+    """
+    placement = store.catalog.place(index)
+    reach = {key: store.packs.data_end(key) for key in set(placement.packs) if not store.packs.is_whole(key)}
+    for i, key in enumerate(placement.packs) if reach else ():
+        if key in reach and placement.offsets[i] + index.length(i) > reach[key]:
+            raise ChunkMissing(
+                f"chunk {index.id(i).hex()} is missing: pack {store.packs.path(key)} is gone or cut short",
+                hint="delete the snapshot, or save it again",
+            )
+    return ReadPlan.build(index, placement)
+
+
 def fetch_segment(packs: PackFiles, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
     """Fills the first `segment.length` bytes of `buffer`.
 
@@ -53,7 +69,7 @@ def read_file(store: Store, index: Index) -> Iterator[memoryview]:
 
     Every chunk is looked up before the first byte comes. Raises ChunkMissing, ChunkCorrupt, OSError.
     """
-    plan = ReadPlan.build(index, store.catalog.place(index))
+    plan = plan_file(store, index)
     buffer = memoryview(bytearray())
     for number in range(len(plan)):
         segment = plan.segment(number)
@@ -69,7 +85,5 @@ def _read_run(fd: int, run: Run, buffer: memoryview) -> None:
         target = buffer[run.target + done : run.target + run.length]
         got = os.preadv(fd, [target], run.offset + done)
         if not got:
-            raise ChunkMissing(
-                f"a pack ends before offset {run.offset + run.length}", hint="run `kvtool fsck`"
-            )
+            raise ChunkMissing(f"a pack ends before byte {run.offset + run.length}", hint="run `kvtool fsck`")
         done += got

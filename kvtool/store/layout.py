@@ -6,11 +6,12 @@ is absent or differs, since an unmounted stub disk must never look like "no snap
 
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvtool.core.chunker import ChunkSizes
-from kvtool.errors import NoStore, UsageError
+from kvtool.errors import KvtoolError, NoStore, UsageError
 from kvtool.store import format as store_format
 from kvtool.store.format import StoreFormat
 
@@ -89,53 +90,73 @@ def fsync_directory(path: Path | bytes) -> None:
         os.close(fd)
 
 
-def write_new(path: Path, content: str) -> None:
-    """Puts `content` at `path` durably and whole."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with aside.open("x", encoding="utf-8") as file:
+def write_aside(path: Path, content: str) -> None:
+    """Writes durably, to a file beside it, what is to be at `path`. Only one process may do so at a time."""
+    with _aside(path).open("w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    aside.rename(path)
+
+
+def put_in_place(path: Path) -> None:
+    """Moves what was written aside to `path`, durably and whole."""
+    _aside(path).rename(path)
     fsync_directory(path.parent)
 
 
-def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
-    """Makes an empty store and its stub tree. Raises UsageError when either place holds something else."""
-    strangers = [entry for entry in _entries(layout.root) if entry not in {layout.stubs.name, "lock"}]
-    if strangers:
+def check_free(layout: Layout) -> str | None:
+    """Whether a store can be made: raises UsageError when one of its places holds something else.
+
+    Returns the store id of a creation that was interrupted here, which is to be gone on with.
+    """
+    begun = None
+    with suppress(KvtoolError, OSError):
+        begun = store_format.read(_aside(layout.format)).store_id
+    known = {"lock", _aside(layout.format).name}
+    if layout.stubs.is_relative_to(layout.root):
+        known.add(layout.stubs.relative_to(layout.root).parts[0])
+    if begun is not None:
+        known |= {folder.name for folder in (layout.packs, layout.incoming, layout.staging)}
+    if set(_entries(layout.root)) - known:
         raise UsageError(
             f"{layout.root} is not empty and has no store.toml",
             hint="choose an empty directory with --store.path",
         )
-    if layout.stub_store_id.exists():
+    if layout.stub_store_id.exists() and _stub_tree_id(layout) != begun:
         raise UsageError(
             f"the stub tree {layout.stubs} belongs to another store",
             hint="choose another with --store.stubs, or name its store with --store.path",
         )
-    if _entries(layout.stubs):
+    if set(_entries(layout.stubs)) - ({layout.stub_private.name} if begun is not None else set()):
         raise UsageError(
             f"the stub tree {layout.stubs} is not empty", hint="choose an empty directory with --store.stubs"
         )
+    return begun
+
+
+def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
+    """Makes an empty store and its stub tree. Raises UsageError when either place holds something else."""
     fmt = StoreFormat(
-        store_id=secrets.token_hex(16),
+        store_id=check_free(layout) or secrets.token_hex(16),
         min_size=sizes.min_size,
         avg_size=sizes.avg_size,
         max_size=sizes.max_size,
     )
+    write_aside(layout.format, store_format.dump(fmt))
     for folder in (layout.packs, layout.incoming, layout.staging, layout.stub_private):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_new(layout.stub_store_id, fmt.store_id + "\n")
-    # store.toml comes last: without it there is no store, and the next start tries again.
-    write_new(layout.format, store_format.dump(fmt))
+    write_aside(layout.stub_store_id, fmt.store_id + "\n")
+    put_in_place(layout.stub_store_id)
+    # store.toml comes last: without it there is no store, and the next start goes on from here.
+    put_in_place(layout.format)
     return fmt
 
 
 def check_stub_tree(layout: Layout, fmt: StoreFormat) -> None:
     """Raises NoStore unless the stub tree is there and is this store's."""
     try:
-        found = layout.stub_store_id.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
+        found = _stub_tree_id(layout)
+    except (FileNotFoundError, NotADirectoryError):
         raise NoStore(
             f"the stub tree {layout.stubs} of store {layout.root} is not there",
             hint="mount its disk, or name the right directory with --store.stubs",
@@ -161,6 +182,14 @@ def open_existing(layout: Layout) -> StoreFormat:
     fmt = store_format.read(layout.format)
     check_stub_tree(layout, fmt)
     return fmt
+
+
+def _stub_tree_id(layout: Layout) -> str:
+    return layout.stub_store_id.read_text(encoding="utf-8", errors="backslashreplace").strip()
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
 
 
 def _entries(path: Path) -> list[str]:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 from kvtool.errors import KvtoolError, UsageError
 from kvtool.store import lock
@@ -32,12 +32,14 @@ def fsname(layout: Layout) -> str:
 
 def mounts() -> Iterator[Mounted]:
     """All kvtool mounts, from /proc/self/mountinfo (proc(5)): a hung mount is not touched."""
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+    # Split at line feeds alone: a name may hold what else ends a line.
+    for line in Path("/proc/self/mountinfo").read_bytes().removesuffix(b"\n").split(b"\n"):
         left, _, right = line.partition(b" - ")
         fields, (kind, source, *_) = left.split(b" "), right.split(b" ")
         name = _unescape(source)
         if kind.startswith(b"fuse") and name.startswith(_PREFIX):
-            yield Mounted(Path(_unescape(fields[4])), Path(unquote(name[len(_PREFIX) :])), fields[2].decode())
+            store = os.fsdecode(unquote_to_bytes(name[len(_PREFIX) :]))
+            yield Mounted(Path(_unescape(fields[4])), Path(store), fields[2].decode())
 
 
 def find(mountpoint: Path) -> Mounted | None:
@@ -59,6 +61,10 @@ def check(mountpoint: Path, layout: Layout) -> Path:
     _take_down_dead(place)
     try:
         status = os.stat(place)
+    except NotADirectoryError:
+        raise UsageError(
+            f"mountpoint {mountpoint} lies below a file", hint="name an empty directory"
+        ) from None
     except FileNotFoundError:
         raise UsageError(
             f"mountpoint {mountpoint} does not exist", hint=f"make it: mkdir -p {mountpoint}"
@@ -113,8 +119,11 @@ def _take_down_dead(place: Path) -> None:
 
 
 def _resolve(path: Path) -> Path:
-    """The absolute path without links, but without touching its last part, which may be a dead mount."""
-    return Path(os.path.realpath(path.absolute().parent)) / path.absolute().name
+    """The absolute path without links. A kvtool mount there is not touched, since it may hang."""
+    place = Path(os.path.realpath(path.absolute().parent)) / path.absolute().name
+    if any(mounted.mountpoint == place for mounted in mounts()):
+        return place
+    return Path(os.path.realpath(place))
 
 
 def _unescape(field: bytes) -> str:

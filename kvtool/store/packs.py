@@ -121,6 +121,14 @@ class PackFiles:
         except (FileNotFoundError, ChunkMissing):
             return 0
 
+    def is_whole(self, key: int) -> bool:
+        """Whether the pack's file is there with all its bytes."""
+        row = self._catalog.pack(key)
+        try:
+            return row is not None and os.stat(self._layout.pack(row.id)).st_size == row.size
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
         """Closes what no reader uses."""
         with self._lock:
@@ -154,17 +162,17 @@ def read_entries(path: Path) -> tuple[bytes, int, list[Entry]]:
 
 
 def list_packs(layout: Layout) -> dict[bytes, int]:
-    """Every file of packs/ that is named like a pack: its id and bytes."""
+    """Every file of packs/ that lies where a pack of its name belongs: its id and bytes."""
     found = {}
     for folder in os.scandir(layout.packs):
         if not folder.is_dir(follow_symlinks=False):
             continue
         for entry in os.scandir(folder.path):
-            stem, suffix = os.path.splitext(entry.name)
-            if suffix == ".pack" and len(stem) == 2 * pack.PACK_ID_SIZE:
-                try:
-                    pack_id = bytes.fromhex(stem)
-                except ValueError:
-                    continue
+            try:
+                pack_id = bytes.fromhex(os.path.splitext(entry.name)[0])
+            except ValueError:
+                continue
+            is_in_place = entry.path == str(layout.pack(pack_id)) and len(pack_id) == pack.PACK_ID_SIZE
+            if is_in_place and entry.is_file(follow_symlinks=False):
                 found[pack_id] = entry.stat(follow_symlinks=False).st_size
     return found

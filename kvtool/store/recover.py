@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -50,6 +50,8 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
     writer when the block ends by an exception. Raises NoStore, StoreFormatError, StoreLocked, OSError.
     """
     if create is not None:
+        if not layout.format.exists():
+            store_layout.check_free(layout)
         layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     elif not layout.format.exists():
         store_layout.open_existing(layout)
@@ -70,11 +72,16 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
 
 def _open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
     done = Recovered()
+    store = None
     try:
+        if catalog.is_known_damaged(layout.catalog):
+            raise CatalogDamaged("the catalog was found damaged")
         store = Store.open(layout, writable=True, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
     except CatalogDamaged as error:
         log.warning("%s: rebuilding it from the packs", error.message)
+        if store is not None:
+            store.close()
         catalog.discard(layout.catalog)
         done.catalog_rebuilt = True
         store = Store.open(layout, writable=True, sync=sync)
@@ -103,10 +110,16 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
             row for row in known.values() if there.get(row.id) == row.size and not _is_sound(store, row.id)
         ]
     if gone:
-        log.warning("%d packs that the catalog knows are gone or damaged: their chunks are lost", len(gone))
+        log.warning(
+            "%d packs that the catalog knows are gone or damaged: chunks are lost unless others hold them",
+            len(gone),
+        )
         store.catalog.drop_packs(row.key for row in gone)
         done.packs_gone = len(gone)
     kept = known.keys() - {row.id for row in gone}
+    for pack_id in kept if gone else ():  # saves at the same time may have stored the same chunks
+        with suppress(PackDamaged):
+            store.catalog.add_chunks(known[pack_id].key, packs.read_entries(store.layout.pack(pack_id))[2])
     for pack_id in sorted(there.keys() - kept):
         path = store.layout.pack(pack_id)
         try:

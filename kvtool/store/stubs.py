@@ -57,11 +57,14 @@ def read_index(path: bytes) -> Index:
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise IndexDamaged(f"{os.fsdecode(path)} is not a stub but a special file")
-        data = file.read()
-    try:
-        return chunk_index.decode(data)
-    except IndexDamaged as error:
-        raise IndexDamaged(f"stub {os.fsdecode(path)}: {error.message}", hint="run `kvtool fsck`") from None
+        try:
+            # First the header: a file that is none may be of any size.
+            head = file.read(chunk_index.HEADER_SIZE)
+            chunk_index.check_header(head)
+            return chunk_index.decode(head + file.read())
+        except IndexDamaged as error:
+            text = f"stub {os.fsdecode(path)}: {error.message}"
+            raise IndexDamaged(text, hint="run `kvtool fsck`") from None
 
 
 def get(path: bytes, name: bytes) -> bytes | None:
@@ -207,8 +210,13 @@ def walk(layout: Layout) -> Iterator[bytes]:
     pending = [os.fsencode(layout.stubs)]
     while pending:
         folder = pending.pop()
-        with os.scandir(folder) as scan:
-            entries = sorted(scan, key=lambda entry: entry.name)
+        try:
+            with os.scandir(folder) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            if folder == os.fsencode(layout.stubs):
+                raise
+            continue  # removed or renamed since
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if entry.path != os.fsencode(layout.stub_private):

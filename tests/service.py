@@ -1,0 +1,106 @@
+"""The file system in this process with a real worker, for tests that run in its event loop."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from kvtool.core.chunker import ChunkSizes
+from kvtool.fs.files import Environment
+from kvtool.fs.inodes import ROOT, InodeTable
+from kvtool.fs.reader import Reader
+from kvtool.fs.types import Attr, Caller
+from kvtool.fs.vfs import Vfs
+from kvtool.fs.writer import IngestWorker
+from kvtool.store import recover, slots
+from kvtool.store.store import Store
+from tests.stores import SIZES, layout_in
+
+LIMIT = 60.0
+_NOBODY = Caller()
+
+
+@dataclass
+class Service:
+    """A `Vfs` with what is below it, and calls by name as a kernel makes them."""
+
+    store: Store
+    worker: IngestWorker
+    env: Environment
+    vfs: Vfs
+
+    def lookup(self, name: bytes, parent: int = ROOT) -> Attr:
+        """The attributes of a name, without keeping it known."""
+        attr = self.vfs.lookup(parent, name)
+        self.vfs.forget(attr.ino, 1)
+        return attr
+
+    async def create(self, name: bytes, parent: int = ROOT, flags: int = 1) -> int:
+        handle, attr = await self.vfs.create(parent, name, 0o644, flags, _NOBODY)
+        self.vfs.forget(attr.ino, 1)
+        return handle
+
+    async def open(self, name: bytes, flags: int = 0, parent: int = ROOT) -> int:
+        attr = self.vfs.lookup(parent, name)
+        try:
+            return await self.vfs.open(attr.ino, flags)
+        finally:
+            self.vfs.forget(attr.ino, 1)
+
+    async def close(self, handle: int) -> None:
+        try:
+            await self.vfs.flush(handle)
+        finally:
+            await self.vfs.release(handle)
+
+    async def put(self, name: bytes, data: bytes, parent: int = ROOT) -> None:
+        handle = await self.create(name, parent)
+        await self.vfs.write(handle, 0, data)
+        await self.close(handle)
+
+    async def get(self, name: bytes, parent: int = ROOT) -> bytes:
+        handle = await self.open(name, parent=parent)
+        try:
+            return bytes(await self.vfs.read(handle, 0, 1 << 30))
+        finally:
+            await self.close(handle)
+
+
+@asynccontextmanager
+async def serving(
+    root: Path, *, count: int = 4, sync: bool = False, sizes: ChunkSizes = SIZES
+) -> AsyncIterator[Service]:
+    """A mount's inside on the store below `root`, with so many slots; ends as a mount does."""
+    queue = count * (sizes.max_size + slots.DATA_SIZE)
+    with recover.writer(layout_in(root), sync=sync, create=sizes) as (store, _, lock_fd):
+        async with trio.open_nursery() as nursery:
+            worker = IngestWorker(store, queue, lock_fd, nursery)
+            reader = Reader(store.packs, nursery, read_ahead=4 << 20, cache=16 << 20, workers=2)
+            env = Environment(store, worker, reader, InodeTable(store.layout))
+            service = Service(store, worker, env, Vfs(env))
+            try:
+                yield service
+            finally:
+                with trio.CancelScope(shield=True):
+                    await service.vfs.finish()
+                    await worker.stop()
+                nursery.cancel_scope.cancel()
+
+
+def serve(root: Path, act: Callable[[Service], Awaitable[None]], **options: object) -> None:
+    """Runs `act` on a service; the time limit is for what would hang."""
+
+    async def main() -> None:
+        with trio.fail_after(LIMIT):
+            async with serving(root, **options) as service:  # type: ignore[arg-type]
+                await act(service)
+
+    try:
+        trio.run(main)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group

@@ -1,0 +1,214 @@
+"""The catalog: what goes in comes out, and every trouble is the right error."""
+
+import errno
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvtool.core.index import Index
+from kvtool.core.pack import Entry
+from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
+from kvtool.store.catalog import Catalog, Location, discard, is_known_damaged
+from tests.stores import SIZES
+
+
+def chunk_id(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+def entries(*numbers: int, checksum: int = 7) -> list[Entry]:
+    return [Entry(chunk_id(n), 4096 + 100 * i, 100, checksum) for i, n in enumerate(numbers)]
+
+
+def index_of(*numbers: int, length: int = 100) -> Index:
+    return Index(SIZES).extended(array("Q", [length] * len(numbers)), b"".join(map(chunk_id, numbers)))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog(tmp_path / "catalog.sqlite3", writable=True)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("checksum", [0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_every_checksum_of_64_bits_comes_back(catalog: Catalog, checksum: int) -> None:
+    key = catalog.add_pack(b"p" * 16, 5000, entries(1, checksum=checksum))
+    assert catalog.find([chunk_id(1)]) == {chunk_id(1): Location(key, 4096, 100, checksum)}
+    assert list(catalog.place(index_of(1)).checksums) == [checksum]
+
+
+def test_a_chunk_that_is_known_keeps_its_place(catalog: Catalog) -> None:
+    first = catalog.add_pack(b"a" * 16, 5000, entries(1, 2))
+    second = catalog.add_pack(b"b" * 16, 6000, entries(2, 3))
+    found = catalog.find(map(chunk_id, (1, 2, 3, 4)))
+    assert {chunk: location.pack for chunk, location in found.items()} == {
+        chunk_id(1): first,
+        chunk_id(2): first,
+        chunk_id(3): second,
+    }
+
+
+def test_a_stale_chunk_moves_to_the_new_pack(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(1, 2))
+    second = catalog.add_pack(b"b" * 16, 6000, entries(2), [chunk_id(2)])
+    assert catalog.find([chunk_id(2)])[chunk_id(2)].pack == second
+
+
+def test_dropped_packs_take_their_chunks_along_and_their_keys_stay_unused(catalog: Catalog) -> None:
+    first = catalog.add_pack(b"a" * 16, 5000, entries(1, 2))
+    second = catalog.add_pack(b"b" * 16, 6000, entries(3))
+    catalog.drop_packs([second])
+    catalog.drop_packs([])
+    assert [row.key for row in catalog.packs()] == [first]
+    assert catalog.pack(second) is None
+    assert catalog.find([chunk_id(3)]) == {}
+    assert catalog.chunk_count() == 2
+    assert catalog.add_pack(b"c" * 16, 6000, entries(3)) > second
+
+
+def test_a_lookup_of_more_ids_than_fit_one_query(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(1203)))
+    assert len(catalog.find(map(chunk_id, [*range(1300), *range(1300)]))) == 1203
+    assert len(catalog.place(index_of(*range(1203))).packs) == 1203
+
+
+def test_place_names_the_first_chunk_that_is_missing(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    with pytest.raises(ChunkMissing, match=chunk_id(8).hex()):
+        catalog.place(index_of(1, 8, 9))
+
+
+def test_place_refuses_a_chunk_of_another_length(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    with pytest.raises(ChunkMissing, match=r"\(101 bytes\)"):
+        catalog.place(index_of(1, length=101))
+
+
+def test_place_of_an_empty_file(catalog: Catalog) -> None:
+    assert not catalog.place(index_of()).packs
+
+
+def test_a_failed_transaction_leaves_nothing(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    with pytest.raises(OSError, match="UNIQUE") as caught:
+        catalog.add_pack(b"a" * 16, 6000, entries(2), [chunk_id(1)])
+    assert caught.value.errno == errno.EIO
+    assert set(catalog.find([chunk_id(1), chunk_id(2)])) == {chunk_id(1)}
+    catalog.add_pack(b"b" * 16, 6000, entries(2))
+
+
+def test_a_full_disk_is_enospc_and_the_next_transaction_works(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    pages = catalog._db.execute("PRAGMA page_count").fetchone()[0]
+    catalog._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(OSError, match="full") as caught:
+        catalog.add_pack(b"b" * 16, 6000, entries(*range(2, 2000)))
+    assert caught.value.errno == errno.ENOSPC
+    assert [row.id for row in catalog.packs()] == [b"a" * 16]
+    catalog._db.execute(f"PRAGMA max_page_count = {pages + 1000}")
+    catalog.add_pack(b"b" * 16, 6000, entries(*range(2, 2000)))
+
+
+def test_readers_see_what_the_writer_adds(catalog: Catalog, tmp_path: Path) -> None:
+    reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
+    assert reader.packs() == []
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    assert len(reader.packs()) == 1
+    reader.close()
+
+
+def test_reading_an_absent_catalog_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(NoStore, match="is not there"):
+        Catalog(tmp_path / "catalog.sqlite3", writable=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_an_empty_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "catalog.sqlite3").touch()
+    with pytest.raises(NoStore):
+        Catalog(tmp_path / "catalog.sqlite3", writable=False)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_garbage_is_a_damaged_catalog(tmp_path: Path, writable: bool) -> None:
+    (tmp_path / "catalog.sqlite3").write_bytes(b"no database " * 1000)
+    with pytest.raises(CatalogDamaged):
+        Catalog(tmp_path / "catalog.sqlite3", writable=writable)
+
+
+def test_a_page_that_is_wrong_is_a_damaged_catalog(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite3"
+    catalog = Catalog(path, writable=True)
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(2000)))
+    catalog.close()
+    data = bytearray(path.read_bytes())
+    data[4096 * 2 :] = b"\xff" * (len(data) - 4096 * 2)
+    path.write_bytes(data)
+    with pytest.raises(CatalogDamaged):
+        Catalog(path, writable=False).find(map(chunk_id, range(2000)))
+
+
+def test_a_path_with_characters_of_uris(tmp_path: Path) -> None:
+    folder = tmp_path / "a?b#c%20 d\udcff"
+    folder.mkdir()
+    Catalog(folder / "catalog.sqlite3", writable=True).close()
+    assert (folder / "catalog.sqlite3").exists()
+
+
+def test_discard_takes_all_files(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite3"
+    catalog = Catalog(path, writable=True)
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    assert len(list(tmp_path.iterdir())) == 3
+    discard(path)
+    discard(path)
+    assert list(tmp_path.iterdir()) == []
+    catalog.close()
+
+
+def test_a_catalog_that_failed_to_open_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A connection that lingers deletes the write-ahead log of the catalog made in its place when it goes.
+    path = tmp_path / "catalog.sqlite3"
+    catalog = Catalog(path, writable=True)
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(100)))
+    catalog.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def noted(*args: object, **options: object) -> sqlite3.Connection:
+        opened.append(connect(*args, **options))  # type: ignore[call-overload]
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    with pytest.raises(CatalogDamaged):
+        Catalog(path, writable=True)
+    assert len(opened) == 1
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
+
+
+def test_damage_that_is_met_later_is_noted_for_the_next_writer(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite3"
+    catalog = Catalog(path, writable=True)
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(2000)))
+    root = catalog._db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'chunk'").fetchone()[0]
+    catalog.close()
+    data = bytearray(path.read_bytes())
+    data[4096 * (root - 1) : 4096 * root] = b"\xff" * 4096
+    path.write_bytes(data)
+    catalog = Catalog(path, writable=True)
+    assert len(catalog.packs()) == 1
+    assert not is_known_damaged(path)
+    with pytest.raises(CatalogDamaged):
+        catalog.find([chunk_id(1)])
+    assert is_known_damaged(path)
+    catalog.close()
+    discard(path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,136 @@
+"""Reads are the right bytes or an error, whatever byte of a pack is wrong."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kvtool.core.index import Index
+from kvtool.core.readplan import ReadPlan
+from kvtool.errors import ChunkCorrupt, ChunkMissing, Damage
+from kvtool.store.fetch import fetch_segment, read_chunk, read_file
+from kvtool.store.store import Store
+from tests.stores import flip, pack_paths, read, save
+from tests.synth import random_bytes
+
+DATA = random_bytes(6000)
+
+
+def plan(store: Store, index: Index, segment: int) -> ReadPlan:
+    return ReadPlan.build(index, store.catalog.place(index), segment)
+
+
+def segments(store: Store, index: Index, size: int) -> list[bytes]:
+    found = []
+    read_plan = plan(store, index, size)
+    for number in range(len(read_plan)):
+        segment = read_plan.segment(number)
+        buffer = memoryview(bytearray(b"\xee" * (segment.length + 10)))
+        fetch_segment(store.packs, read_plan, segment, buffer)
+        assert buffer[segment.length :] == b"\xee" * 10
+        found.append(bytes(buffer[: segment.length]))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 1000, 3000, 1 << 20])
+def test_segments_of_any_size_join_to_the_file(store: Store, size: int) -> None:
+    index = save(store, DATA)
+    assert b"".join(segments(store, index, size)) == DATA
+
+
+def test_a_file_of_chunks_from_several_packs(store: Store) -> None:
+    save(store, DATA[:3000])
+    save(store, DATA[2000:])
+    index = save(store, DATA + DATA[1000:4000])
+    assert len(pack_paths(store)) >= 3
+    assert read(store, index) == DATA + DATA[1000:4000]
+
+
+def test_every_flipped_byte_of_the_data_is_found_and_the_rest_is_right(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    for offset in range(4096, 4096 + len(DATA), 97):
+        flip(path, offset)
+        with pytest.raises(ChunkCorrupt) as caught:
+            read(store, index)
+        start = 0
+        for chunk_id, length in index.chunks():
+            hit = start <= offset - 4096 < start + length
+            assert hit == (chunk_id.hex() in caught.value.message)
+            if hit:
+                with pytest.raises(ChunkCorrupt, match=chunk_id.hex()):
+                    read_chunk(store, chunk_id, length)
+            else:
+                assert read_chunk(store, chunk_id, length) == DATA[start : start + length]
+            start += length
+        flip(path, offset)
+    assert read(store, index) == DATA
+
+
+def test_a_flip_anywhere_else_in_the_pack_does_not_change_what_is_read(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    for offset in [*range(0, 4096, 501), *range(4096 + len(DATA), path.stat().st_size, 13)]:
+        flip(path, offset)
+        assert read(store, index) == DATA
+
+
+def test_a_pack_cut_short_anywhere_gives_an_error_or_the_right_bytes(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 499):
+        path.write_bytes(whole[:length])
+        if length >= 4096 + len(DATA) + 32:
+            assert read(store, index) == DATA
+        else:
+            with pytest.raises(Damage):
+                read(store, index)
+            with pytest.raises(Damage):
+                segments(store, index, 1000)
+
+
+def test_a_pack_with_another_content_is_found(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    path.write_bytes(random_bytes(path.stat().st_size, 5))
+    with pytest.raises(ChunkCorrupt):
+        read(store, index)
+
+
+def test_a_missing_pack_is_found_before_the_first_byte_and_the_chunk_is_named(store: Store) -> None:
+    first = save(store, DATA[:3000])
+    whole = save(store, DATA)
+    paths = {row.id: row.key for row in store.catalog.packs()}
+    gone = max(paths, key=lambda pack_id: paths[pack_id])
+    lost = [
+        chunk_id
+        for chunk_id, where in store.catalog.find(i for i, _ in whole.chunks()).items()
+        if where.pack == paths[gone]
+    ]
+    store.layout.pack(gone).unlink()
+    store.packs.close()
+    with pytest.raises(ChunkMissing) as caught:
+        next(read_file(store, whole))
+    assert any(chunk_id.hex() in caught.value.message for chunk_id in lost)
+    assert read(store, first) == DATA[:3000]
+
+
+def test_a_chunk_that_no_pack_holds_is_named(store: Store) -> None:
+    index = save(store, DATA)
+    store.catalog.drop_packs([1])
+    with pytest.raises(ChunkMissing, match=index.id(0).hex()):
+        next(read_file(store, index))
+    with pytest.raises(ChunkMissing, match=index.id(0).hex()):
+        read_chunk(store, index.id(0), index.length(0))
+
+
+def test_reads_that_come_back_short_are_gone_on_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = save(store, DATA)
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: preadv(fd, [buffers[0][:100]], at))
+    assert read(store, index) == DATA
+
+
+def test_an_empty_file_has_no_pieces(store: Store, tmp_path: Path) -> None:
+    assert list(read_file(store, save(store, b""))) == []

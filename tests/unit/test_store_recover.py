@@ -1,0 +1,244 @@
+"""What the one writer mends: whatever a crash or a lost catalog left, finished snapshots stay readable."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvtool.core.index import Index
+from kvtool.errors import ChunkMissing, NoStore, StoreLocked, UsageError
+from kvtool.store import catalog, lock, recover, stubs
+from kvtool.store.catalog import Catalog
+from kvtool.store.layout import Layout
+from kvtool.store.recover import Recovered
+from kvtool.store.store import Store
+from tests.stores import SIZES, flip, layout_in, listing, pack_paths, read, save, stub
+from tests.synth import random_bytes
+
+FILES = {name: random_bytes(4000, seed) for seed, name in enumerate("abc")}
+ExpectLog = Callable[[str], None]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A store with three snapshots, each with a pack of its own."""
+    layout = layout_in(tmp_path)
+    with recover.writer(layout, sync=False, create=SIZES) as (store, _, _):
+        for name, data in FILES.items():
+            save(store, data, name)
+    return layout
+
+
+def index(store: Store, name: str) -> Index:
+    return stubs.read_index(stub(store, name))
+
+
+def pack_of(layout: Layout, name: str) -> Path:
+    store = Store.open(layout, writable=False)
+    found = index(store, name)
+    path = store.packs.path(store.catalog.place(found).packs[0])
+    store.close()
+    return path
+
+
+def mend(layout: Layout) -> Recovered:
+    """What is mended, after a look at all snapshots that can be read."""
+    with recover.writer(layout, sync=False) as (store, recovered, _):
+        for name, data in FILES.items():
+            try:
+                assert read(store, index(store, name)) == data
+            except ChunkMissing:
+                continue
+    return recovered
+
+
+def readable(layout: Layout) -> str:
+    store = Store.open(layout, writable=False)
+    names = []
+    for name, data in FILES.items():
+        try:
+            assert read(store, index(store, name)) == data
+            names.append(name)
+        except ChunkMissing:
+            continue
+    store.close()
+    return "".join(names)
+
+
+def crash(layout: Layout) -> None:
+    """What the lock says after a kill."""
+    os.close(lock.acquire(layout).fd)
+
+
+def test_a_clean_store_is_left_as_it_is(layout: Layout) -> None:
+    assert mend(layout) == Recovered()
+    assert str(mend(layout)) == ""
+    assert readable(layout) == "abc"
+
+
+def test_leftovers_of_a_crash_are_dropped(layout: Layout) -> None:
+    before = listing(layout.stubs, layout.packs)
+    (layout.incoming / "half.pack").write_bytes(b"x")
+    (layout.staging / "copy").write_bytes(b"x")
+    stubs.create(layout, os.fsencode(layout.stubs / "half"), 0o600, None, None)
+    (layout.stub_private / "new-0123").touch()
+    crash(layout)
+    assert mend(layout).leftovers == 4
+    assert listing(layout.stubs, layout.packs) == before
+
+
+def test_folders_that_are_gone_come_back(layout: Layout) -> None:
+    layout.incoming.rmdir()
+    layout.staging.rmdir()
+    mend(layout)
+    assert layout.incoming.is_dir()
+    assert layout.staging.is_dir()
+
+
+def test_a_pack_that_the_catalog_does_not_know_is_taken_in(layout: Layout) -> None:
+    store = Store.open(layout, writable=True)
+    store.catalog.drop_packs([store.catalog.packs()[1].key])
+    store.close()
+    assert readable(layout) == "ac"
+    assert mend(layout) == Recovered(packs_taken_in=1)
+    assert readable(layout) == "abc"
+
+
+def test_a_pack_that_is_gone_is_forgotten(layout: Layout, expect_log: ExpectLog) -> None:
+    expect_log("1 packs that the catalog knows are gone or damaged")
+    pack_of(layout, "b").unlink()
+    assert mend(layout) == Recovered(packs_gone=1)
+    assert readable(layout) == "ac"
+
+
+@pytest.mark.parametrize("how", ["deleted", "garbage", "empty", "deleted but for the log"])
+def test_a_lost_catalog_is_rebuilt(layout: Layout, expect_log: ExpectLog, how: str) -> None:
+    if how == "garbage":
+        expect_log("rebuilding it from the packs")
+        layout.catalog.write_bytes(random_bytes(9000))
+    elif how == "empty":
+        layout.catalog.write_bytes(b"")
+    elif how == "deleted":
+        catalog.discard(layout.catalog)
+    else:
+        other = Catalog(layout.catalog, writable=True)
+        other.add_pack(b"x" * 16, 5000, [])
+        log = layout.catalog.with_name("catalog.sqlite3-wal").read_bytes()
+        other.close()
+        catalog.discard(layout.catalog)
+        layout.catalog.with_name("catalog.sqlite3-wal").write_bytes(log)
+    recovered = mend(layout)
+    assert recovered.packs_taken_in == 3
+    assert recovered.catalog_rebuilt == (how == "garbage")
+    assert readable(layout) == "abc"
+
+
+def test_every_damaged_page_of_the_catalog_is_mended_by_the_second_start(
+    layout: Layout, expect_log: ExpectLog
+) -> None:
+    expect_log("rebuilding it from the packs")
+    whole = layout.catalog.read_bytes()
+    for page in range(len(whole) // 4096):
+        layout.catalog.write_bytes(whole[: 4096 * page] + b"\xff" * 4096 + whole[4096 * (page + 1) :])
+        # The damage may lie where opening does not look; who meets it notes it.
+        for _ in range(2):
+            try:
+                with recover.writer(layout, sync=False) as (store, _, _):
+                    found = store.catalog.find(i for name in FILES for i, _ in index(store, name).chunks())
+                    assert len(found) == sum(len(index(store, name)) for name in FILES)
+                    save(store, random_bytes(2000, 1000 + page))
+                break
+            except catalog.CatalogDamaged:
+                continue
+        else:
+            raise AssertionError(f"page {page} stays damaged")
+        assert readable(layout) == "abc"
+        assert not catalog.is_known_damaged(layout.catalog)
+
+
+def test_a_damaged_pack_is_put_into_quarantine_and_the_rest_stays(
+    layout: Layout, expect_log: ExpectLog
+) -> None:
+    expect_log("gone or damaged")
+    expect_log("moved to .*quarantine")
+    path = pack_of(layout, "b")
+    os.truncate(path, path.stat().st_size - 1)
+    content = path.read_bytes()
+    recovered = mend(layout)
+    assert (recovered.packs_quarantined, recovered.packs_gone) == (1, 1)
+    assert (layout.quarantine / path.name).read_bytes() == content
+    assert readable(layout) == "ac"
+    assert mend(layout) == Recovered()
+
+
+def test_after_a_reboot_every_pack_is_looked_at(layout: Layout, expect_log: ExpectLog) -> None:
+    expect_log("gone or damaged")
+    expect_log("moved to .*quarantine")
+    path = pack_of(layout, "b")
+    flip(path, path.stat().st_size - 40)  # the same size, another footer
+    assert mend(layout) == Recovered()
+    layout.lock.write_text("123 another-boot\n")
+    assert mend(layout).packs_quarantined == 1
+    assert readable(layout) == "ac"
+
+
+def test_a_foreign_file_among_the_packs_does_not_hinder(layout: Layout) -> None:
+    (layout.packs / "README").write_text("hello")
+    path = pack_of(layout, "a")
+    (path.parent / "copy of it.pack").write_bytes(path.read_bytes())
+    (path.parent / ("A" * 32 + ".pack")).write_bytes(path.read_bytes())
+    assert mend(layout) == Recovered()
+
+
+def test_a_chunk_of_a_lost_pack_is_found_again_in_another_pack_that_holds_it(
+    layout: Layout, expect_log: ExpectLog
+) -> None:
+    # Two saves of the same at once each store it; the catalog knows one place.
+    expect_log("gone or damaged")
+    lost = pack_of(layout, "b")
+    with recover.writer(layout, sync=False) as (store, _, _):
+        content = lost.read_bytes()
+        key = store.catalog.place(index(store, "b")).packs[0]
+        lost.unlink()
+        store.catalog.drop_packs([key])
+        save(store, FILES["b"])
+        lost.write_bytes(content)
+    catalog.discard(layout.catalog)
+    mend(layout)
+    known = pack_of(layout, "b")
+    assert len(pack_paths(layout)) == 4
+    known.unlink()
+    mend(layout)
+    assert readable(layout) == "abc"
+
+
+def test_an_exception_says_unclean_to_the_next_writer(layout: Layout) -> None:
+    with pytest.raises(ZeroDivisionError), recover.writer(layout, sync=False):
+        raise ZeroDivisionError
+    held = lock.acquire(layout)
+    assert held.unclean
+    held.release()
+
+
+def test_a_store_in_use_is_refused(layout: Layout) -> None:
+    with (
+        recover.writer(layout, sync=False),
+        pytest.raises(StoreLocked),
+        recover.writer(layout, sync=False, create=SIZES),
+    ):
+        pass
+
+
+def test_what_is_not_there_is_not_made_without_create(tmp_path: Path) -> None:
+    with pytest.raises(NoStore), recover.writer(layout_in(tmp_path), sync=False):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_made_leaves_nothing(tmp_path: Path, layout: Layout) -> None:
+    other = Layout(tmp_path / "deep" / "other", layout.stubs)
+    before = listing(tmp_path)
+    with pytest.raises(UsageError), recover.writer(other, sync=False, create=SIZES):
+        pass
+    assert listing(tmp_path) == before
