@@ -13,6 +13,8 @@ from typing import ClassVar
 import pytest
 from hypothesis import settings
 
+from kvtool.store import control
+from kvtool.store.layout import Layout
 from tests.mounts import MountedStore, temporary_folder
 from tests.property.calls import Subject
 from tests.property.check import check_collected, check_store
@@ -54,9 +56,14 @@ class MountMachine(Machine):
         self.places = [mounted.dir / str(self.number), mounted.root / "plain" / str(self.number)]
         for place in self.places:
             place.mkdir(mode=0o755)
-        self.real = OsSubject(os.fsencode(self.places[0]), "mount", mounted.remount)
+        self.real = OsSubject(os.fsencode(self.places[0]), "mount", mounted.remount, self.gc)
         self.plain = OsSubject(os.fsencode(self.places[1]), "plain directory")
         self.subjects = [self.real, self.plain]
+
+    def gc(self) -> None:
+        """A collection, asked for without starting a process."""
+        mounted = self.mount()
+        control.ask(Layout(mounted.store, mounted.stubs), "gc")
 
     def applies(self, subject: Subject, call: str, arguments: tuple[object, ...]) -> bool:
         if subject is not self.plain:
@@ -73,15 +80,19 @@ class MountMachine(Machine):
         mounted = self.mount()
         self.real.shut()
         self.plain.shut()
-        if not self.sound:
-            self.finish()
-            return
-        before = check_store(mounted.store, mounted.stubs)
-        if self.number % 8 == 0:
-            mounted.kvtool("gc")
-            check_collected(mounted.store, mounted.stubs, before)
-        for place in self.places:
-            shutil.rmtree(place)
+        whole = False
+        try:
+            if self.sound:
+                before = check_store(mounted.store, mounted.stubs)
+                if self.number % 8 == 0:
+                    mounted.kvtool("gc")
+                    check_collected(mounted.store, mounted.stubs, before)
+                for place in self.places:
+                    shutil.rmtree(place)
+                whole = True
+        finally:
+            if not whole:
+                self.finish()
 
 
 @pytest.fixture(scope="module", autouse=True)
