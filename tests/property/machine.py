@@ -74,7 +74,7 @@ class Comparison(RuleBasedStateMachine):
         self.umask = os.umask(0o022)
         self.model = Model(self.quirks)
         self.subjects: list[Subject] = []
-        self.watch, self.again = "end", False
+        self.watch, self.again, self.remounts = "end", False, 0
         self.sound = True
         self.begin()
 

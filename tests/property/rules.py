@@ -320,9 +320,11 @@ class Machine(Comparison):
     def settle(self, call: str) -> None:
         self.do(call)
 
+    @precondition(lambda self: self.remounts < 2)
     @rule(among=st.integers(0, 4))
     def remount(self, among: int) -> None:
         if among == 0:
+            self.remounts += 1
             self.close_all()
             self.do("remount")
             self.compare_all()

@@ -49,11 +49,11 @@ class OsSubject:
         root: bytes,
         name: str,
         remount: Callable[[], None] | None = None,
-        collect: Callable[[], None] = lambda: None,
+        collect: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
         self._path = root
-        self._remount, self.collect = remount, collect
+        self._remount, self._collect = remount, collect
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         self._bounce = os.memfd_create("mapping")
         self._handles: dict[int, int] = {}
@@ -69,6 +69,9 @@ class OsSubject:
 
     def idle(self) -> None:
         pass
+
+    def collect(self) -> None:
+        self._collect()
 
     def remount(self) -> None:
         if self._remount is not None:
