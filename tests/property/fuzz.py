@@ -40,6 +40,7 @@ def main() -> int:
     if chosen.mount:
         from tests.fuse.test_sequences import MountMachine  # needs /dev/fuse
 
+        MountMachine.limit = 3600
         machine = MountMachine
     return run(machine, budget, chosen.seconds)
 

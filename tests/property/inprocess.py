@@ -1,5 +1,6 @@
 """The file system in this process, without the kernel, as a `Subject`. Its event loop runs in a thread of
-its own."""
+its own.
+"""
 
 import queue
 import threading
@@ -24,12 +25,13 @@ from kvtool.store.layout import Layout
 from tests.property.draws import CHUNK_SIZES
 from tests.property.kernel import Kernel
 
-LIMIT = 60.0  # seconds that any call may take
+LIMIT = 240.0  # seconds that any call may take
 
 
 class _Collection(Collection):
     """A collection whose mark runs in a thread; the mount's runs in a process, which takes longer to
-    start."""
+    start.
+    """
 
     async def _mark(self) -> set[int]:
         return await trio.to_thread.run_sync(collect.mark, self._env.store)
@@ -49,16 +51,18 @@ class Session:
             recover.writer(self.layout, sync=False, create=ChunkSizes(*CHUNK_SIZES))
         )
         ready: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=trio.run, args=(self._serve, ready))
+        self._thread = threading.Thread(target=trio.run, args=(self._serve, ready), daemon=True)
         self._thread.start()
         ready.get(timeout=LIMIT)
 
     def stop(self) -> None:
         """End as a mount does: what is not committed is discarded."""
-        self.run(self.vfs.finish)
-        trio.from_thread.run_sync(self._stopped.set, trio_token=self._token)
-        self._thread.join(LIMIT)
-        self._held.close()
+        try:
+            self.run(self.vfs.finish)
+        finally:
+            trio.from_thread.run_sync(self._stopped.set, trio_token=self._token)
+            self._thread.join(LIMIT)
+            self._held.close()
 
     async def _serve(self, ready: "queue.SimpleQueue[None]") -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -78,7 +82,8 @@ class Session:
 
     def run(self, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
         """Run something in the event loop and wait for it. Raises what a caller in the mount would see:
-        OSError."""
+        OSError.
+        """
 
         async def limited() -> Any:
             with trio.fail_after(LIMIT):
@@ -105,6 +110,9 @@ class VfsSubject:
     def idle(self) -> None:
         """Some seconds go by."""
         self._session.run(self._session.vfs.commit_appended, 0)
+
+    def collect(self) -> None:
+        self._session.run(self._session.collection.run)
 
     def remount(self) -> None:
         self._session.stop()

@@ -3,7 +3,8 @@ lookups are counted and forgotten, a description is flushed at each close and re
 go to the present size.
 
 There is no cache: every path is looked up anew and forgotten at once, every read and write goes through. So
-this is harder on the file system than the kernel is, which remembers what it knows."""
+this is harder on the file system than the kernel is, which remembers what it knows.
+"""
 
 import errno
 import os

@@ -1,5 +1,6 @@
 """The rules of the state machine: one for each call of `calls.Subject`, and some for what programs commonly
-do with them."""
+do with them.
+"""
 
 import os
 
@@ -315,13 +316,15 @@ class Machine(Comparison):
         self.do("close", handle)
 
     @_kvtool
-    @rule()
-    def idle(self) -> None:
-        self.do("idle")
+    @rule(call=st.sampled_from(["idle", "idle", "collect"]))
+    def settle(self, call: str) -> None:
+        self.do(call)
 
+    @precondition(lambda self: self.remounts < 2)
     @rule(among=st.integers(0, 4))
     def remount(self, among: int) -> None:
         if among == 0:
+            self.remounts += 1
             self.close_all()
             self.do("remount")
             self.compare_all()
