@@ -7,6 +7,7 @@ which adds its arguments, and `run(call)`, which returns the exit code.
 import argparse
 import codecs
 import difflib
+import errno
 import io
 import os
 import sys
@@ -28,6 +29,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chunk": ("store a file as a snapshot, without a mount", "Snapshots"),
     "gc": ("free the space of chunks that nothing needs", "Store"),
     "config": ("show the settings, and where each comes from", "Store"),
+}
+
+_OS_HINTS = {
+    errno.EACCES: "run as the user it belongs to, or choose another place",
+    errno.EPERM: "run as the user it belongs to, or choose another place",
+    errno.ENOTDIR: "choose another place: a part of that path is a file",
+    errno.EROFS: "its disk is mounted read-only: choose another place, or mount it writable",
+    errno.ENOSPC: "free some space: delete snapshots and run `kvtool gc`",
+    errno.EDQUOT: "free some space: delete snapshots and run `kvtool gc`",
+    errno.EIO: "the disk fails: see what the kernel says (dmesg)",
 }
 
 
@@ -152,7 +163,8 @@ def _run(argv: Sequence[str]) -> int:
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         reason = error.strerror or str(error)
-        return _report("os", f"{name}: {reason}" if name else reason, None, 1, argv)
+        hint = _OS_HINTS.get(error.errno) if error.errno is not None else None
+        return _report("os", f"{name}: {reason}" if name else reason, hint, 1, argv)
     except Exception as error:
         if call is not None and call.debug:
             traceback.print_exc()

@@ -49,12 +49,12 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
     With `create` it is made, of those chunk sizes, where there is none. The lock says "unclean" to the next
     writer when the block ends by an exception. Raises NoStore, StoreFormatError, StoreLocked, OSError.
     """
-    if create is not None:
-        if not layout.format.exists():
-            store_layout.check_free(layout)
-        layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    elif not layout.format.exists():
+    # What is in the way is found before anything is made or locked.
+    if create is None or layout.format.exists():
         store_layout.open_existing(layout)
+    else:
+        store_layout.check_free(layout)
+        layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     held = lock.acquire(layout)
     try:
         if create is not None:

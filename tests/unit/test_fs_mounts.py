@@ -55,7 +55,16 @@ def test_any_mountpoint_is_read(table: list[bytes], field: bytes, path: bytes) -
 
 
 @pytest.mark.parametrize(
-    "store", [b"/plain", b"/with a blank", b"/co,mma", "/größe".encode(), b"/\xff\xfe", rb"/back\slash", b"/per%20cent"]
+    "store",
+    [
+        b"/plain",
+        b"/with a blank",
+        b"/co,mma",
+        "/größe".encode(),
+        b"/\xff\xfe",
+        rb"/back\slash",
+        b"/per%20cent",
+    ],
 )
 def test_any_store_path_comes_back_from_its_name_in_the_table(table: list[bytes], store: bytes) -> None:
     name = mounts.fsname(Layout(Path(os.fsdecode(store)), Path("/stubs")))

@@ -135,7 +135,9 @@ def test_a_save_and_an_append_come_back(hand: Hand, layout: Layout) -> None:
 
 
 def test_interleaved_saves_do_not_mix(hand: Hand, layout: Layout) -> None:
-    pieces = {stream: [random_bytes(3000 + stream, 10 * stream + i) for i in range(5)] for stream in (1, 2, 3)}
+    pieces = {
+        stream: [random_bytes(3000 + stream, 10 * stream + i) for i in range(5)] for stream in (1, 2, 3)
+    }
     for stream in pieces:
         hand.send("begin", stream=stream)
     for i in range(5):
