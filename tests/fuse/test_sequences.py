@@ -115,7 +115,7 @@ def give_up() -> Iterator[None]:
 
 TestMount = MountMachine.TestCase
 TestMount.settings = settings(
-    max_examples=30,
+    max_examples=20,
     stateful_step_count=40,
     phases=[Phase.generate],  # a mount is slow to shrink with: `make fuzz` does
 )
