@@ -5,6 +5,7 @@ A message says what is wrong and names the thing; the hint says what to do next.
 """
 
 import errno as _errno
+import os
 
 
 class KvtoolError(Exception):
@@ -97,3 +98,10 @@ class ChunkCorrupt(Damage):
     """A chunk is present and its bytes are wrong."""
 
     code = "chunk_corrupt"
+
+
+def reason(error: OSError) -> str:
+    """What the system says is wrong, in one line: the file, if it is about one, and why."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    text = error.strerror or str(error)
+    return f"{name}: {text}" if name else text

@@ -27,7 +27,9 @@ def run(call: Call) -> int:
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
         return 0
+    first = next(pieces, b"")  # what is there is not touched for a snapshot that cannot be read
     with open(call.args.output, "wb") as file:
+        file.write(first)
         for piece in pieces:
             file.write(piece)
     call.emit(

@@ -33,7 +33,7 @@ def run(call: Call) -> int:
         raise UsageError("--name goes with one file", hint="store the files one by one")
     tasks = []
     for file in files:
-        name = call.args.name or os.path.basename(file)
+        name = os.path.basename(file) if call.args.name is None else call.args.name
         if not os.path.exists(file):
             raise UsageError(f"{file} does not exist", hint="name a file that does")
         if not os.path.isfile(file):

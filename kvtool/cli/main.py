@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from kvtool import __version__
 from kvtool.cli.call import Call, to_json
-from kvtool.errors import KvtoolError, SettingsError, UsageError
+from kvtool.errors import KvtoolError, SettingsError, UsageError, reason
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "mount": ("mount the store: snapshots as ordinary files", "Mounting"),
@@ -161,10 +161,8 @@ def _run(argv: Sequence[str]) -> int:
     except KvtoolError as error:
         return _report(error.code, error.message, error.hint, error.exit_code, argv)
     except OSError as error:
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-        reason = error.strerror or str(error)
         hint = _OS_HINTS.get(error.errno) if error.errno is not None else None
-        return _report("os", f"{name}: {reason}" if name else reason, hint, 1, argv)
+        return _report("os", reason(error), hint, 1, argv)
     except Exception as error:
         if call is not None and call.debug:
             traceback.print_exc()

@@ -14,6 +14,7 @@ from kvtool.cli.paths import directory_argument, layout_of, sizes_of
 from kvtool.errors import KvtoolError, UsageError
 
 log = logging.getLogger(__name__)
+_ERROR = "kvtool: error: "
 _START_TIME = 60.0  # seconds within which a mount in the background must be ready
 
 
@@ -86,10 +87,11 @@ def _in_background(call: Call) -> int:
     layout = layout_of(call.settings)
     log_path = layout.root / "mount.log"
     ours, theirs = os.pipe()
-    arguments = [argument for argument in sys.argv[1:] if argument not in {"--background", "--json"}]
+    own = ["--ready-fd", str(theirs)]  # in front, where no `--` can stand before it
+    arguments = [argument for argument in sys.argv[2:] if argument not in {"--background", "--json"}]
     errors = tempfile.TemporaryFile()  # noqa: SIM115  (until there is a store with a log in it)
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvtool", *arguments, "--ready-fd", str(theirs)],
+        [sys.executable, "-m", "kvtool", "mount", *own, *arguments],
         pass_fds=[theirs],
         stdin=subprocess.DEVNULL,
         stdout=errors,
@@ -109,10 +111,11 @@ def _in_background(call: Call) -> int:
         raise KvtoolError(f"the mount is not ready after {_START_TIME:.0f} s", hint=f"see {log_path}")
     code = process.wait()
     errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    if not lines and log_path.exists():
-        lines = log_path.read_text(errors="replace").splitlines()[-1:]
-    message = lines[-1].removeprefix("kvtool: error: ") if lines else f"the mount ended with exit code {code}"
+    lines = errors.read().decode(errors="replace").splitlines()
+    if not any(line.startswith(_ERROR) for line in lines) and log_path.exists():
+        lines = log_path.read_text(errors="replace").splitlines()
+    said = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    message = said[-1] if said else f"the mount ended with exit code {code}; see {log_path}"
     failure: KvtoolError = UsageError(message) if code == UsageError.exit_code else KvtoolError(message)
     failure.exit_code = code or 1
     raise failure

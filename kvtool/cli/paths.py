@@ -8,6 +8,8 @@ from kvtool.errors import UsageError
 from kvtool.settings.model import Settings
 from kvtool.store.layout import RESERVED, Layout
 
+_NAME_MAX = 255
+
 
 def layout_of(settings: Settings) -> Layout:
     """Where the store and its stubs are."""
@@ -23,7 +25,7 @@ def stub_path(layout: Layout, name: str) -> bytes:
     """The stub of the snapshot `name`, a path relative to the mount. Raises UsageError for other paths."""
     parts = os.fsencode(name).split(b"/")
     if (
-        any(part in {b"", b".", b".."} for part in parts)
+        any(part in {b"", b".", b".."} or len(part) > _NAME_MAX for part in parts)
         or parts[0] == RESERVED
         or b"\0" in os.fsencode(name)
     ):

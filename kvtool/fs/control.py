@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from kvtool.errors import KvtoolError, UsageError
+from kvtool.errors import KvtoolError, UsageError, reason
 from kvtool.store.control import reachable
 from kvtool.store.layout import Layout
 
@@ -66,6 +66,6 @@ class ControlServer:
         except KvtoolError as error:
             return {"error": {"message": str(error), "exit": error.exit_code}}
         except OSError as error:
-            return {"error": {"message": str(error), "exit": 1}}
+            return {"error": {"message": reason(error), "exit": 1}}
         except (ValueError, KeyError, TypeError) as error:
             return {"error": {"message": f"bad request: {error!r}", "exit": 2}}

@@ -211,5 +211,6 @@ def _as_os_error(path: Path) -> Iterator[None]:
             raise CatalogDamaged(
                 f"the catalog is damaged: {error}", hint="start `kvtool mount` to rebuild it"
             ) from error
-        code = errno.ENOSPC if _base_code(error) == sqlite3.SQLITE_FULL else errno.EIO
+        is_full = getattr(error, "sqlite_errorcode", 0) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
+        code = errno.ENOSPC if is_full else errno.EIO
         raise OSError(code, f"catalog: {error}", str(path)) from error

@@ -5,6 +5,7 @@ began, that it did not find needed, and that nobody has used since; who calls it
 """
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from pathlib import Path
 from kvtool.errors import KvtoolError
 from kvtool.store import child, stubs
 from kvtool.store import layout as store_layout
+from kvtool.store.catalog import PackRow
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 
@@ -67,11 +69,23 @@ def sweep(store: Store, keys: Iterable[int], *, dry_run: bool = False) -> Collec
     freed = Collected(len(rows), sum(row.size for row in rows))
     if dry_run or not rows:
         return freed
-    store.catalog.drop_packs(doomed)
     store.packs.close()  # the space of a deleted file is free when nobody has it open
+    try:
+        store.catalog.drop_packs(doomed)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # No room even for that. The other way round is safe too: who meets a pack that is gone stores anew.
+        _delete(store, rows)
+        store.catalog.drop_packs(doomed)
+    else:
+        _delete(store, rows)
+    return freed
+
+
+def _delete(store: Store, rows: Iterable[PackRow]) -> None:
     for row in rows:
         store.layout.pack(row.id).unlink(missing_ok=True)
-    return freed
 
 
 def newest_pack(store: Store) -> int:

@@ -111,7 +111,7 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
         ]
     if gone:
         log.warning(
-            "%d packs that the catalog knows are gone or damaged: chunks are lost unless others hold them",
+            "%d packs that the catalog knows are gone or damaged: chunks that no other holds are lost",
             len(gone),
         )
         store.catalog.drop_packs(row.key for row in gone)

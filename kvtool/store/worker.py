@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from kvtool.errors import KvtoolError
+from kvtool.errors import KvtoolError, reason
 from kvtool.store import child, collect, wire
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
@@ -57,7 +57,7 @@ class Worker:
         except KvtoolError as error:
             code, text = error.errno, str(error)
         except OSError as error:
-            code, text = error.errno or errno.EIO, str(error)
+            code, text = error.errno or errno.EIO, reason(error)
         except Exception as error:
             log.exception("save %d", stream)
             code, text = errno.EIO, repr(error)
@@ -104,8 +104,10 @@ class Worker:
         try:
             doomed = collect.unneeded(self._store, spared, self._newest)
             freed = collect.sweep(self._store, doomed, dry_run=dry_run)
-        except (KvtoolError, OSError) as error:
-            return wire.encode("swept", errno=error.errno or errno.EIO, message=str(error))
+        except KvtoolError as error:
+            return wire.encode("swept", errno=error.errno, message=str(error))
+        except OSError as error:
+            return wire.encode("swept", errno=error.errno or errno.EIO, message=reason(error))
         return wire.encode("swept", packs=freed.packs, bytes=freed.bytes)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvtool.cli.main import entry
+from tests.cli import Cli
 from tests.mounts import MountedStore, connection_of, temporary_folder
 from tests.stores import layout_in, listing, open_store, save
 
@@ -49,13 +49,9 @@ def run(command: Sequence[str], root: Path) -> "subprocess.CompletedProcess[str]
 class Refused:
     """Commands that must fail with one line that says what to do, and change nothing; in JSON too."""
 
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, cli: Cli) -> None:
         self.root = root
-        self._capsys = capsys
-        self._patch = patch
-        for name in [name for name in os.environ if name.startswith("KVTOOL_")]:
-            patch.delenv(name)
-        patch.setenv("XDG_CONFIG_HOME", str(root / "config"))
+        self._cli = cli
 
     def __call__(self, arguments: Sequence[str], code: int, words: str, before: Sequence[str] = ()) -> None:
         """With `before` in a process that this command starts, else in this one, which is quicker."""
@@ -77,15 +73,15 @@ class Refused:
         if before:
             done = run([*before, *KVTOOL, *arguments], self.root)
             return done.returncode, done.stdout, done.stderr
-        self._patch.setattr(sys, "argv", ["kvtool", *arguments])
-        self._capsys.readouterr()
-        code = entry()
-        return code, *self._capsys.readouterr()
+        ended = self._cli(*arguments)
+        return ended.returncode, ended.stdout.decode(), ended.stderr
 
 
 @pytest.fixture
-def refused(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
-    return Refused(root, capsys, monkeypatch)
+def refused(
+    root: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Refused:
+    return Refused(root, Cli(root, capsysbinary, monkeypatch))
 
 
 def link(root: Path, target: str) -> str:
