@@ -27,7 +27,7 @@ from typing import Any
 from tests import processes
 from tests.logs import alarms, unexpected
 
-START_LIMIT = 30.0
+START_LIMIT = 60.0
 STOP_LIMIT = 60.0
 _CONNECTIONS = Path("/sys/fs/fuse/connections")
 

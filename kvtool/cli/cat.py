@@ -1,10 +1,14 @@
 """kvtool cat: a snapshot's bytes without a mount, every chunk verified."""
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 
 from kvtool.cli.call import Call
 from kvtool.cli.paths import existing_stub, layout_of
+from kvtool.cli.progress import progress
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +31,29 @@ def run(call: Call) -> int:
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
         return 0
-    first = next(pieces, b"")  # what is there is not touched for a snapshot that cannot be read
-    with open(call.args.output, "wb") as file:
-        file.write(first)
-        for piece in pieces:
-            file.write(piece)
+    _write(call, pieces, index.size)
     call.emit(
         {"name": call.args.name, "size": index.size, "output": call.args.output},
         f"{call.args.name}: {index.size} bytes to {call.args.output}",
     )
     return 0
+
+
+def _write(call: Call, pieces: Iterator[memoryview], size: int) -> None:
+    """Writes beside the file and puts it in place at the end: it is whole, or as it was before."""
+    target: str = call.args.output
+    aside = f"{target}.{os.getpid()}.part"
+    if os.path.exists(target) and not os.path.isfile(target):
+        aside = target  # a device or a pipe
+    try:
+        with open(aside, "wb") as file, progress(call, call.args.name, size) as done:
+            for piece in pieces:
+                file.write(piece)
+                done(len(piece))
+        if aside != target:
+            os.replace(aside, target)
+    except BaseException:
+        if aside != target:
+            with suppress(FileNotFoundError):
+                os.unlink(aside)
+        raise

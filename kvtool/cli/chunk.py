@@ -7,6 +7,7 @@ from typing import Any
 
 from kvtool.cli.call import Call
 from kvtool.cli.paths import layout_of, sizes_of, stub_path
+from kvtool.cli.progress import progress
 from kvtool.core.units import format_size
 from kvtool.errors import UsageError
 
@@ -57,8 +58,8 @@ def _dry_run(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
     store = Store.open(layout_of(call.settings), writable=False)
     rows = []
     for task in tasks:
-        with open(task.file, "rb") as file:
-            saved: Saved = ingest_file(store, file, dry_run=True)
+        with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:
+            saved: Saved = ingest_file(store, file, dry_run=True, done=done)
         rows.append(_row(task.name, saved))
     return rows
 
@@ -78,8 +79,8 @@ def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
                     f"{task.name!r} is a directory in {layout.stubs}", hint="choose another --name"
                 )
             os.makedirs(os.path.dirname(task.path), exist_ok=True)
-            with open(task.file, "rb") as file:
-                saved = ingest_file(store, file)
+            with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:
+                saved = ingest_file(store, file, done=done)
             index = Index(store.sizes).extended(saved.lengths, saved.ids)
             stubs.replace(stubs.prepare(layout, index, sync=sync), task.path)
             if sync:

@@ -8,7 +8,10 @@ anything else, so `read` may return a view of a buffer.
 
 import errno
 import logging
+import mmap
 from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -28,6 +31,7 @@ class Position:
     """Where one open file is being read, to tell a sequential reader from a random one."""
 
     next: int = 0
+    segment: int = -1
     run: int = _FULL_SPEED  # a file read from its beginning is sequential from the first byte
 
 
@@ -58,6 +62,7 @@ class Reader:
         self._allocated = 0
         self._free: list[memoryview] = []
         self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (id of the plan, segment number)
+        self._scratch = memoryview(bytearray())
         self._room = trio.lowlevel.ParkingLot()
         self.bytes_fetched = 0
 
@@ -75,33 +80,67 @@ class Reader:
         if offset >= end:
             return b""
         sequential = self._advance(position, offset, end)
-        parts: list[bytes] = []
-        while True:
-            held = self._hold(plan, plan.find(offset), demand=True)
-            while held is None:
-                await self._room.park()
-                held = self._hold(plan, plan.find(offset), demand=True)
-            self._prefetch(plan, held.segment.number, sequential=sequential)
-            if not held.ready.is_set():
-                held.users += 1
-                try:
-                    await held.ready.wait()
-                finally:
-                    held.users -= 1
-                    if not held.users:
-                        self._room.unpark_all()  # from here on its buffer can be taken
+        numbers = range(plan.find(offset), plan.find(end - 1) + 1)
+        needed = await self._fetched(plan, numbers, position if sequential else None)
+        if needed is None:
+            # There is no room for all at once.
+            border = plan.starts[numbers[1]]
+            front = bytes(await self.read(plan, position, offset, border - offset))
+            return front + await self.read(plan, position, border, end - border)
+        # From here to the reply there is no `await`, so the buffers and the scratch space stay as they are.
+        views = []
+        for held in needed:
             if held.error is not None:
                 raise held.error
-            start = offset - held.segment.start
-            view = held.buffer[start : min(start + end - offset, held.segment.length)]
-            offset += len(view)
+            start = max(0, offset - held.segment.start)
+            views.append(held.buffer[start : min(end - held.segment.start, held.segment.length)])
+        if len(views) == 1:
+            result = views[0]
+        else:
+            result, filled = self._scratch_for(end - offset), 0
+            for view in views:
+                result[filled : filled + len(view)] = view
+                filled += len(view)
+        for held, view in zip(needed, views, strict=True):
             self._serve(held, len(view))
-            if offset == end and not parts:
-                return view
-            # The next wait may see this buffer reused.
-            parts.append(bytes(view))
-            if offset == end:
-                return b"".join(parts)
+        return result
+
+    async def _fetched(
+        self, plan: ReadPlan, numbers: Sequence[int], position: Position | None
+    ) -> list[_Held] | None:
+        """Those segments, once they are there or failed; for a sequential reader at `position` also the next.
+
+        None when there is no room for all of them: who holds one does not wait for room for another, since
+        two who did would wait for ever.
+        """
+        needed: list[_Held] = []
+        try:
+            for number in numbers:
+                held = self._hold(plan, number, demand=True)
+                while held is None:
+                    if needed:
+                        return None
+                    await self._room.park()
+                    held = self._hold(plan, number, demand=True)
+                held.users += 1
+                needed.append(held)
+                if position is not None and position.segment != number:
+                    position.segment = number
+                    self._prefetch(plan, number)
+            for held in needed:
+                if not held.ready.is_set():
+                    await held.ready.wait()
+            return needed
+        finally:
+            for held in needed:
+                held.users -= 1
+            self._room.unpark_all()  # from here on their buffers can be taken
+
+    def _scratch_for(self, size: int) -> memoryview:
+        """Space for a reply that spans segments: the same for all, as none waits before it is sent."""
+        if len(self._scratch) < size:
+            self._scratch = memoryview(bytearray(size))
+        return self._scratch[:size]
 
     def forget(self, plan: ReadPlan) -> None:
         """Frees what is held of a file nobody has open any more."""
@@ -119,9 +158,7 @@ class Reader:
         position.next = end
         return position.run >= _FULL_SPEED
 
-    def _prefetch(self, plan: ReadPlan, number: int, *, sequential: bool) -> None:
-        if not sequential:
-            return
+    def _prefetch(self, plan: ReadPlan, number: int) -> None:
         readers = len({key[0] for key in self._held})
         window = min(self._read_ahead, self._budget // max(readers, 1)) // SEGMENT_SIZE
         for ahead in range(number + 1, min(number + window, len(plan) - 1) + 1):
@@ -160,7 +197,7 @@ class Reader:
                 return buffer
             self._allocated -= len(buffer)
         self._allocated += size
-        return memoryview(bytearray(size))
+        return _new_buffer(size)
 
     async def _fetch(self, key: tuple[int, int], held: _Held) -> None:
         try:
@@ -189,3 +226,11 @@ class Reader:
         if held is not None:
             self._free.append(held.buffer)
             self._room.unpark_all()
+
+
+def _new_buffer(size: int) -> memoryview:
+    """Memory in huge pages where there are some: the kernel looks every page up for each reply."""
+    memory = mmap.mmap(-1, size)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)

@@ -60,5 +60,5 @@ class Handle:
 
     @property
     def writes(self) -> bool:
-        """Whether it was opened for writing."""
-        return self.flags & os.O_ACCMODE != os.O_RDONLY
+        """Whether its close commits: it was opened for writing, or it made the file (O_CREAT)."""
+        return self.flags & os.O_ACCMODE != os.O_RDONLY or bool(self.flags & os.O_CREAT)

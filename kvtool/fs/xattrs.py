@@ -21,9 +21,8 @@ def _is_own(name: bytes) -> bool:
 
 def get(path: bytes, name: bytes, size: int | None) -> bytes:
     """The value of an attribute; `size` is the live size of a file. Raises OSError (ENODATA)."""
-    # The kernel asks for security.capability before every write: answered without a look at the stub.
     if not name.startswith(b"user."):
-        raise _error(errno.EOPNOTSUPP if not name.startswith(b"security.") else errno.ENODATA)
+        raise _error(errno.EOPNOTSUPP)
     if _is_own(name):
         if name not in _SHOWN:
             raise _error(errno.ENODATA)

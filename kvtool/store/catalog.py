@@ -90,32 +90,36 @@ class Catalog:
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Location]:
         """Where those of `ids` lie that the catalog knows."""
-        found: dict[bytes, Location] = {}
-        wanted = list(dict.fromkeys(ids))
-        for start in range(0, len(wanted), _BATCH):
-            batch = wanted[start : start + _BATCH]
-            marks = ",".join("?" * len(batch))
-            query = f"SELECT id, pack, offset, length, checksum FROM chunk WHERE id IN ({marks})"  # noqa: S608
-            for chunk_id, pack, offset, length, checksum in self._rows(query, batch):
-                found[chunk_id] = Location(pack, offset, length, checksum % _U64)
-        return found
+        return {
+            chunk_id: Location(pack, offset, length, checksum % _U64)
+            for chunk_id, pack, offset, length, checksum in self._chunk_rows(list(dict.fromkeys(ids)))
+        }
 
     def place(self, index: Index) -> Placement:
         """Where every chunk of `index` lies. Raises ChunkMissing naming the first that is not there."""
         ids = [index.ids[i : i + ID_SIZE] for i in range(0, len(index.ids), ID_SIZE)]
-        found = self.find(ids)
+        found = {row[0]: row for row in self._chunk_rows(list(dict.fromkeys(ids)))}
         packs, offsets, checksums = array("Q"), array("Q"), array("Q")
-        for i, chunk_id in enumerate(ids):
-            location = found.get(chunk_id)
-            if location is None or location.length != index.length(i):
+        position = 0
+        for chunk_id, end in zip(ids, index.ends, strict=True):
+            row = found.get(chunk_id)
+            if row is None or row[3] != end - position:
                 raise ChunkMissing(
-                    f"chunk {chunk_id.hex()} ({index.length(i)} bytes) is not in the store",
+                    f"chunk {chunk_id.hex()} ({end - position} bytes) is not in the store",
                     hint="delete the snapshot, or save it again",
                 )
-            packs.append(location.pack)
-            offsets.append(location.offset)
-            checksums.append(location.checksum)
+            position = end
+            packs.append(row[1])
+            offsets.append(row[2])
+            checksums.append(row[4] % _U64)
         return Placement(packs, offsets, checksums)
+
+    def _chunk_rows(self, ids: Sequence[bytes]) -> Iterator[tuple[bytes, int, int, int, int]]:
+        for start in range(0, len(ids), _BATCH):
+            batch = ids[start : start + _BATCH]
+            marks = ",".join("?" * len(batch))
+            query = f"SELECT id, pack, offset, length, checksum FROM chunk WHERE id IN ({marks})"  # noqa: S608
+            yield from self._rows(query, batch)
 
     def add_pack(
         self, pack_id: bytes, size: int, entries: Sequence[Entry], stale: Iterable[bytes] = ()

@@ -6,6 +6,7 @@ before that leaves nothing behind.
 
 import hashlib
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -126,13 +127,19 @@ class Ingest:
         return location.offset + location.length <= self._reach[location.pack]
 
 
-def ingest_file(store: Store, file: BinaryIO, *, dry_run: bool = False) -> Saved:
-    """Saves what is left to read of `file`. Raises OSError; nothing is left behind then."""
+def ingest_file(
+    store: Store, file: BinaryIO, *, dry_run: bool = False, done: Callable[[int], None] = lambda _count: None
+) -> Saved:
+    """Saves what is left to read of `file`, telling `done` of each number of bytes.
+
+    Raises OSError; nothing is left behind then.
+    """
     ingest = Ingest(store, dry_run=dry_run)
     buffer = memoryview(bytearray(ingest.headroom + _READ_SIZE))
     try:
         while count := file.readinto(buffer[ingest.headroom :]):  # type: ignore[attr-defined]
             ingest.feed(buffer, ingest.headroom, count)
+            done(count)
         return ingest.finish()
     except BaseException:
         ingest.discard()

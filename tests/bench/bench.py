@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tests.bench import loads, throughput
 from tests.bench.peers import PEERS
-from tests.bench.results import Results
+from tests.bench.results import Plan, Results
 from tests.mounts import interrupt_once, temporary_folder
 
-Case = Callable[[Results, Path, int, int], None]
+Case = Callable[[Results, Path, Plan], None]
 CASES: dict[str, Case] = {
     "save": throughput.save_and_restore,
     "short": throughput.short_writes,
@@ -34,21 +34,30 @@ def main() -> int:
     parser.add_argument("--llama", action="store_true", help="the real server with full-size models too")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--size", type=int, default=541, help="MB (10^6 bytes) of random bytes")
+    known = [peer.name for peer in PEERS]
+    parser.add_argument("--peers", default=",".join(known), help="beside whom; an empty list for nobody")
     parser.add_argument("--folder", type=Path, help="where to work (default: TMPDIR); on the disk to measure")
     options = parser.parse_args()
     names = options.only.split(",") + ["llama"] * options.llama
     if unknown := [name for name in names if name not in CASES]:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
 
+    wanted = [name for name in options.peers.split(",") if name]
+    if unknown := [name for name in wanted if name not in known]:
+        parser.error(f"no such peer: {', '.join(unknown)}; there are {', '.join(known)}")
+
     interrupt_once()
     results = Results()
-    for peer in PEERS:
-        missing = "" if peer.installed() else " (not installed: left out)"
-        results.notes.append(f"{peer.name}: {peer.how}{missing}")
+    peers = [peer for peer in PEERS if peer.name in wanted]
+    for peer in peers:
+        results.note(
+            f"{peer.name}: {peer.how}" if peer.installed() else f"{peer.name}: not installed, left out"
+        )
+    plan = Plan(options.runs, options.size * 1_000_000, [peer for peer in peers if peer.installed()])
     for name in dict.fromkeys(names):
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         with temporary_folder(options.folder) as folder:
-            CASES[name](results, folder, options.runs, options.size * 1_000_000)
+            CASES[name](results, folder, plan)
         results.write(Path("bench-results"))  # after each case: an interrupted run keeps what it has
     print(results.markdown())
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests import processes
-from tests.bench.results import Results
+from tests.bench.results import Plan, Results
 from tests.llamaio import save_like_proxy
 from tests.mounts import MountedStore
 from tests.synth import HYBRID, PLAIN, Conversation, random_bytes
@@ -19,7 +19,7 @@ MEMORY = "Memory of all kvtool processes, four restores and two saves at once"
 CACHE, QUEUE, REST = 256, 64, 200  # MiB: mount.cache, mount.write_queue, and what else is allowed
 
 
-def latency(results: Results, folder: Path, runs: int, size: int) -> None:
+def latency(results: Results, folder: Path, plan: Plan) -> None:
     """`stat` and `readdir` in the mount, idle and while a file is being saved.
 
     `stat` asks for a name that is not there: the kernel answers for the others from its own cache.
@@ -34,8 +34,8 @@ def latency(results: Results, folder: Path, runs: int, size: int) -> None:
         }
         for when in ("idle", "during a save"):
             seconds: dict[str, list[float]] = {name: [] for name in calls}
-            for run in range(runs):
-                source.write_bytes(random_bytes(size, seed=run))  # every save is new
+            for run in range(plan.runs):
+                source.write_bytes(random_bytes(plan.size, seed=run))  # every save is new
                 busy = copy(source, mount.dir / f"save-{run}") if when != "idle" else None
                 for _ in range(10_000 if busy else 500):
                     for name, call in calls.items():
@@ -53,16 +53,16 @@ def latency(results: Results, folder: Path, runs: int, size: int) -> None:
             results.hold(f"{name} during a save, median", during, 20, "ms")
 
 
-def memory(results: Results, folder: Path, runs: int, size: int) -> None:
+def memory(results: Results, folder: Path, plan: Plan) -> None:
     """The highest sum of Pss that was seen."""
     sources = [folder / "source-0", folder / "source-1"]
     for seed, source in enumerate(sources):
-        source.write_bytes(random_bytes(size, seed))
-    for _ in range(runs):
+        source.write_bytes(random_bytes(plan.size, seed))
+    for _ in range(plan.runs):
         with MountedStore(folder / "kvtool", limit=600) as mount:
             kept = [mount.dir / f"kept-{at}" for at in range(4)]
             for at, path in enumerate(kept):
-                path.write_bytes(random_bytes(size // 2, seed=10 + at))
+                path.write_bytes(random_bytes(plan.size // 2, seed=10 + at))
             mount.remount()
             pids = mount.processes
             results.add(MEMORY, "idle", processes.memory(pids) / MIB, "MiB")
@@ -86,7 +86,7 @@ def copy(source: Path, target: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
 
-def turns(results: Results, folder: Path, runs: int, size: int) -> None:
+def turns(results: Results, folder: Path, plan: Plan) -> None:
     """The share of new bytes in each save of a conversation, made up in the layout of real ones."""
     for name, shape in (("plain", PLAIN), ("hybrid", HYBRID)):
         with MountedStore(folder / name, limit=600) as mount:
@@ -100,7 +100,7 @@ def turns(results: Results, folder: Path, runs: int, size: int) -> None:
                 results.add("New bytes, made-up snapshots", f"{name}, {what}", share, "%")
 
 
-def llama(results: Results, folder: Path, runs: int, size: int) -> None:
+def llama(results: Results, folder: Path, plan: Plan) -> None:
     """The same with the real server and full-size models: takes minutes."""
     if importlib.util.find_spec("xllamacpp") is None:
         results.note("xllamacpp is not installed: the real server was left out.")

@@ -8,7 +8,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.bench.peers import Peer
 from tests.timing import spread, table
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure: runs of each case, bytes of each file, and beside whom."""
+
+    runs: int
+    size: int
+    peers: list[type[Peer]]
 
 
 @dataclass

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from tests import processes
-from tests.bench.peers import PEERS, Peer
-from tests.bench.results import Results
+from tests.bench.peers import Peer
+from tests.bench.results import Plan, Results
 from tests.llamaio import write_like_llama
 from tests.mounts import MountedStore
 from tests.synth import PLAIN, Conversation, random_bytes
@@ -23,13 +23,13 @@ PLAIN_FILE = "plain file"
 Steps = list[tuple[str, Callable[[], object]]]
 
 
-def save_and_restore(results: Results, folder: Path, runs: int, size: int) -> None:
+def save_and_restore(results: Results, folder: Path, plan: Plan) -> None:
     """Random bytes in 1 MiB writes: new, again, and back from the disk and from memory."""
-    data = random_bytes(size)
+    data = random_bytes(plan.size)
     source = folder / "source"
     source.write_bytes(data)
-    peers = [peer(folder) for peer in PEERS if peer.installed()]
-    for run in range(runs):
+    peers = [peer(folder) for peer in plan.peers]
+    for run in range(plan.runs):
         with MountedStore(folder / "kvtool", limit=600) as mount:
             _one_run(results, run, mount, peers, source, data)
         shutil.rmtree(folder / "kvtool")
@@ -80,13 +80,13 @@ def _one_run(
         raise AssertionError("a restored file is not what was saved")
 
 
-def short_writes(results: Results, folder: Path, runs: int, size: int) -> None:
+def short_writes(results: Results, folder: Path, plan: Plan) -> None:
     """The server without flash attention: 16,000 writes of 4-12 KiB. Always 138 MB, whatever the size."""
     snapshot = Conversation(PLAIN.without_flash_attention(), seed=1).turn(4200).snapshot()
     source, plain = folder / "source", folder / "plain"
     write_like_llama(str(source), snapshot)
-    peers = [peer(folder) for peer in PEERS if peer.installed()]
-    for run in range(runs):
+    peers = [peer(folder) for peer in plan.peers]
+    for run in range(plan.runs):
         with MountedStore(folder / "4k", limit=600) as small, MountedStore(folder / "8k", limit=600) as large:
             for peer in peers:
                 peer.create()

@@ -3,7 +3,8 @@
 A `Subject` is one file system seen through small numbers for handles and mappings and through byte paths
 relative to its root (b"" is the root itself). Each call returns a value or raises OSError, so that the
 outcome on two subjects can be compared with `==`. Numbers are given out in order, 0, 1, 2, ..., and never
-again, so equal sequences of calls see equal numbers."""
+again, so equal sequences of calls see equal numbers.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -91,6 +92,9 @@ class Subject(Protocol):
 
     def idle(self) -> None:
         """Some seconds go by, in which what was appended may be committed."""
+
+    def collect(self) -> None:
+        """A collection of what no file needs, while files are open."""
 
     def remount(self) -> None:
         """Unmount and mount again; no handle and no mapping is open."""

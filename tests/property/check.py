@@ -62,7 +62,8 @@ def check_store(store: Path, stubs: Path) -> dict[bytes, bytes]:
 
     Every stub decodes; each chunk it names is in a sealed pack, with its length and its SHA-256; the chunks
     are those of one sequential pass over the bytes, however these were written; nothing half-done lies
-    about."""
+    about.
+    """
     chunks = stored_chunks(store)
     contents = {}
     for name in stub_files(stubs):

@@ -1,7 +1,8 @@
 """What the sequences are made of: contents, places in a file, names and picks among what exists.
 
 A pick is drawn without knowing the state and resolved against the model when its rule runs, so that
-shrinking a sequence leaves its other steps meaningful."""
+shrinking a sequence leaves its other steps meaningful.
+"""
 
 import errno
 import os
@@ -117,7 +118,8 @@ names = st.one_of(
 class Pick:
     """A path: `how` among "file", "dir" (existing), "new" (a name in an existing directory), "below_file",
     "lost" (in a directory that is not there) and "long" (about as long as a path may be); `index` chooses
-    among what exists."""
+    among what exists.
+    """
 
     how: str
     index: int

@@ -17,7 +17,7 @@ from tests.property.rules import Machine
 from tests.property.test_model import PlainMachine
 from tests.property.test_vfs import VfsMachine
 
-ROUND = 50  # sequences between two looks at the clock
+ROUND = 25  # sequences between two looks at the clock
 
 
 def main() -> int:
@@ -40,6 +40,7 @@ def main() -> int:
     if chosen.mount:
         from tests.fuse.test_sequences import MountMachine  # needs /dev/fuse
 
+        MountMachine.limit = 3600
         machine = MountMachine
     return run(machine, budget, chosen.seconds)
 

@@ -1,9 +1,11 @@
 """The file system in this process, without the kernel, as a `Subject`. Its event loop runs in a thread of
-its own."""
+its own.
+"""
 
 import queue
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +20,18 @@ from kvtool.fs.inodes import InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import collect, lock, recover
-from kvtool.store import layout as store_layout
+from kvtool.store import collect, recover
 from kvtool.store.layout import Layout
 from tests.property.draws import CHUNK_SIZES
 from tests.property.kernel import Kernel
 
-LIMIT = 60.0  # seconds that any call may take
+LIMIT = 240.0  # seconds that any call may take
 
 
 class _Collection(Collection):
     """A collection whose mark runs in a thread; the mount's runs in a process, which takes longer to
-    start."""
+    start.
+    """
 
     async def _mark(self) -> set[int]:
         return await trio.to_thread.run_sync(collect.mark, self._env.store)
@@ -44,30 +46,32 @@ class Session:
 
     def start(self) -> None:
         """Open the store, made where there is none, and serve."""
-        self.layout.root.mkdir(exist_ok=True)
-        self._lock = lock.acquire(self.layout)
-        store_layout.open_or_create(self.layout, ChunkSizes(*CHUNK_SIZES))
-        self._store, self.recovered = recover.open_recovered(self.layout, self._lock, sync=False)
+        self._held = ExitStack()
+        self._writer = self._held.enter_context(
+            recover.writer(self.layout, sync=False, create=ChunkSizes(*CHUNK_SIZES))
+        )
         ready: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=trio.run, args=(self._serve, ready))
+        self._thread = threading.Thread(target=trio.run, args=(self._serve, ready), daemon=True)
         self._thread.start()
         ready.get(timeout=LIMIT)
 
     def stop(self) -> None:
         """End as a mount does: what is not committed is discarded."""
-        self.run(self.vfs.finish)
-        trio.from_thread.run_sync(self._stopped.set, trio_token=self._token)
-        self._thread.join(LIMIT)
-        self._store.close()
-        self._lock.release()
+        try:
+            self.run(self.vfs.finish)
+        finally:
+            trio.from_thread.run_sync(self._stopped.set, trio_token=self._token)
+            self._thread.join(LIMIT)
+            self._held.close()
 
     async def _serve(self, ready: "queue.SimpleQueue[None]") -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stopped = trio.Event()
         async with trio.open_nursery() as nursery:
-            worker = IngestWorker(self._store, 4 << 20, self._lock.fd, nursery)
-            reader = Reader(self._store.packs, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
-            env = Environment(self._store, worker, reader, InodeTable(self.layout))
+            store = self._writer.store
+            worker = IngestWorker(store, 4 << 20, self._writer.lock_fd, nursery)
+            reader = Reader(store.packs, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
+            env = Environment(store, worker, reader, InodeTable(self.layout))
             self.vfs = Vfs(env)
             self.collection = _Collection(env)
             worker.start()
@@ -78,7 +82,8 @@ class Session:
 
     def run(self, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
         """Run something in the event loop and wait for it. Raises what a caller in the mount would see:
-        OSError."""
+        OSError.
+        """
 
         async def limited() -> Any:
             with trio.fail_after(LIMIT):
@@ -93,10 +98,10 @@ class Session:
 class VfsSubject:
     """A `Subject` over a session. Each call is the one of `Kernel`."""
 
-    def __init__(self, session: Session, top: bytes = b"") -> None:
+    def __init__(self, session: Session) -> None:
         self.name = "vfs"
         self._session = session
-        self._kernel = Kernel(top)
+        self._kernel = Kernel()
         self._kernel.vfs = session.vfs
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
@@ -105,6 +110,9 @@ class VfsSubject:
     def idle(self) -> None:
         """Some seconds go by."""
         self._session.run(self._session.vfs.commit_appended, 0)
+
+    def collect(self) -> None:
+        self._session.run(self._session.collection.run)
 
     def remount(self) -> None:
         self._session.stop()

@@ -3,7 +3,8 @@ lookups are counted and forgotten, a description is flushed at each close and re
 go to the present size.
 
 There is no cache: every path is looked up anew and forgotten at once, every read and write goes through. So
-this is harder on the file system than the kernel is, which remembers what it knows."""
+this is harder on the file system than the kernel is, which remembers what it knows.
+"""
 
 import errno
 import os
@@ -40,11 +41,10 @@ class Description:
 
 
 class Kernel(Names):
-    """The calls of `calls.Subject`, each `async`, below `top`: a directory at the file system's root, or
-    b"" for the root."""
+    """The calls of `calls.Subject`, each `async`."""
 
-    def __init__(self, top: bytes = b"") -> None:
-        super().__init__(top)
+    def __init__(self) -> None:
+        super().__init__()
         self.handles: dict[int, Description] = {}
         self.mappings: dict[int, tuple[Description, bool]] = {}
         self._next = 0

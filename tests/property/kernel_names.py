@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from kvtool.fs.inodes import ROOT
@@ -17,17 +17,31 @@ from tests.property.tree import RENAME_EXCHANGE, RENAME_NOREPLACE, fail, join
 CALLER = Caller()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Found:
-    """Where a path leads: the directories on the way (the last holds the name), and what is there."""
+    """Where a path leads: the directories on the way (the last holds the name), and what is there, once
+    looked at.
 
-    above: tuple[int, ...]
+    `known` are the inodes looked up so far.
+    """
+
+    above: list[int]
     name: bytes
-    there: Attr | None
+    known: list[int]
+    there: Attr | None = None
 
     @property
     def parent(self) -> int:
         return self.above[-1]
+
+    def look(self, vfs: Vfs) -> None:
+        """Look the last name up."""
+        if not self.name:
+            self.there = vfs.getattr(ROOT)
+            return
+        with suppress(FileNotFoundError):
+            self.there = vfs.lookup(self.parent, self.name)
+            self.known.append(self.there.ino)
 
     def existing(self) -> Attr:
         if self.there is None:
@@ -46,43 +60,35 @@ def is_dir(attr: Attr) -> bool:
 class Names:
     """The calls on paths."""
 
-    def __init__(self, top: bytes = b"") -> None:
+    def __init__(self) -> None:
         self.vfs: Vfs | None = None
-        self.top = top
 
     def _vfs(self) -> Vfs:
         assert self.vfs is not None
         return self.vfs
 
     @asynccontextmanager
-    async def _walked(self, path: bytes) -> AsyncIterator[Found]:
-        """Looks a path up; everything looked up is forgotten at the end."""
+    async def _walked(self, path: bytes, *, to_the_end: bool = True) -> AsyncIterator[Found]:
+        """Looks a path up, unless told not `to_the_end`; everything looked up is forgotten when the block
+        ends.
+        """
         if len(path) > PATH_MAX:
             raise fail(errno.ENAMETOOLONG)
         vfs = self._vfs()
-        known: list[int] = []
+        *directories, last = path.split(b"/")
+        found = Found([ROOT], last, [])
         try:
-            above = [ROOT]
-            *directories, last = [part for part in (self.top, path) if part] or [b""]
-            names = b"/".join([*directories, last]).split(b"/")
-            for name in names[:-1]:
-                attr = vfs.lookup(above[-1], name)
-                known.append(attr.ino)
+            for name in directories:
+                attr = vfs.lookup(found.parent, name)
+                found.known.append(attr.ino)
                 if not is_dir(attr):
                     raise fail(errno.ENOTDIR)
-                above.append(attr.ino)
-            there = None
-            if names[-1]:
-                try:
-                    there = vfs.lookup(above[-1], names[-1])
-                    known.append(there.ino)
-                except FileNotFoundError:
-                    pass
-            else:
-                there = vfs.getattr(ROOT)
-            yield Found(tuple(above), names[-1], there)
+                found.above.append(attr.ino)
+            if to_the_end:
+                found.look(vfs)
+            yield found
         finally:
-            for number in reversed(known):
+            for number in reversed(found.known):
                 vfs.forget(number, 1)
 
     async def tree(self) -> dict[bytes, Look]:
@@ -148,10 +154,14 @@ class Names:
             await self._vfs().unlink(found.parent, found.name)
 
     async def rename(self, old: bytes, new: bytes, flags: int) -> None:
-        async with AsyncExitStack() as stack:
-            source = await stack.enter_async_context(self._walked(old))
-            target = await stack.enter_async_context(self._walked(new))
-            moved, there = source.existing(), target.there
+        async with (
+            self._walked(old, to_the_end=False) as source,
+            self._walked(new, to_the_end=False) as target,
+        ):
+            source.look(self._vfs())
+            moved = source.existing()
+            target.look(self._vfs())
+            there = target.there
             if flags & RENAME_NOREPLACE and there is not None:
                 raise fail(errno.EEXIST)
             if flags & RENAME_EXCHANGE and there is None:

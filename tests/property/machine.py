@@ -2,7 +2,8 @@
 
 Each call runs on the model and on every subject, and the outcomes are compared: value or errno. After each
 step, as `watch` has it, the whole tree is compared too. A kind of machine says which file system it holds
-against the model (`begin` and `end`)."""
+against the model (`begin` and `end`).
+"""
 
 import os
 from dataclasses import replace
@@ -73,7 +74,7 @@ class Comparison(RuleBasedStateMachine):
         self.umask = os.umask(0o022)
         self.model = Model(self.quirks)
         self.subjects: list[Subject] = []
-        self.watch, self.again = "end", False
+        self.watch, self.again, self.remounts = "end", False, 0
         self.sound = True
         self.begin()
 
@@ -87,7 +88,8 @@ class Comparison(RuleBasedStateMachine):
 
     def end(self) -> None:
         """Take the subjects down and check what they left; called also after a failure, when `self.sound`
-        is false."""
+        is false.
+        """
 
     def applies(self, subject: Subject, call: str, arguments: tuple[object, ...]) -> bool:
         """Whether `subject` is to answer as the model does; called before the model runs the call."""
@@ -137,7 +139,8 @@ class Comparison(RuleBasedStateMachine):
 
     def touched(self, file: File) -> None:
         """Compare the bytes of what a step has just changed, through its name or any handle that can read
-        it."""
+        it.
+        """
         if self.watch != "bytes":
             return
         for path, node in self.model.walk():

@@ -4,7 +4,8 @@ It does no I/O and answers as Linux does on ext4 for root, errno for errno; test
 holds it against a plain directory. Where kvtool differs on purpose, `tree.Quirks` says so, in one place.
 
 A handle number leads to an open file description, which several numbers may share (dup), and which keeps
-its node alive after unlink or after a rename over it."""
+its node alive after unlink or after a rename over it.
+"""
 
 import errno
 import os
@@ -34,7 +35,8 @@ class Description:
 @dataclass(eq=False)
 class Mapping:
     """A shared mapping; `stored` once something was stored through it, which may reach the file system any
-    time later."""
+    time later.
+    """
 
     file: File
     writable: bool
@@ -232,6 +234,9 @@ class Model(Tree):
         self._set_times(self.handles[handle].node, times)
 
     def idle(self) -> None:
+        pass
+
+    def collect(self) -> None:
         pass
 
     def remount(self) -> None:

@@ -1,5 +1,6 @@
 """The rules of the state machine: one for each call of `calls.Subject`, and some for what programs commonly
-do with them."""
+do with them.
+"""
 
 import os
 
@@ -285,11 +286,18 @@ class Machine(Comparison):
         for part in parts:
             self.put(path, [part], os.O_APPEND)
 
-    @rule(pick=picks("file", "new"), parts=st.lists(draws.blobs, max_size=3), sync=st.booleans())
-    def replace(self, pick: Pick, parts: list[Blob], sync: bool) -> None:
-        """As an editor or a proxy does: write aside, rename over."""
+    @rule(
+        pick=picks("file", "new"),
+        parts=st.lists(draws.blobs, max_size=3),
+        sync=st.booleans(),
+        label=st.sampled_from(draws.LABEL_KEYS),
+    )
+    def replace(self, pick: Pick, parts: list[Blob], sync: bool, label: bytes) -> None:
+        """As an editor or a proxy does: write aside, rename over. What is replaced may have a label."""
         path = pick.path(self.model)
         aside = path + b".tmp"
+        if self.quirks.own_xattrs:
+            self.do("setxattr", path, label, b"a label", 0)
         self.put(aside, parts, os.O_TRUNC)
         if sync:
             handle = self.do("open", aside, os.O_RDONLY, 0)
@@ -315,13 +323,15 @@ class Machine(Comparison):
         self.do("close", handle)
 
     @_kvtool
-    @rule()
-    def idle(self) -> None:
-        self.do("idle")
+    @rule(call=st.sampled_from(["idle", "idle", "collect"]))
+    def settle(self, call: str) -> None:
+        self.do(call)
 
+    @precondition(lambda self: self.remounts < 2)
     @rule(among=st.integers(0, 4))
     def remount(self, among: int) -> None:
         if among == 0:
+            self.remounts += 1
             self.close_all()
             self.do("remount")
             self.compare_all()

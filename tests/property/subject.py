@@ -2,7 +2,8 @@
 
 Every path is taken relative to a descriptor of the root, so its length counts as it is written. Calls that
 know no descriptor go through /proc/self/fd of an O_PATH descriptor, which looks the path up and opens
-nothing."""
+nothing.
+"""
 
 import ctypes
 import errno
@@ -40,13 +41,19 @@ def _stat(found: os.stat_result) -> Stat:
 class OsSubject:
     """The file system below the directory `root`.
 
-    `remounted`, when given, unmounts and mounts again whatever holds `root`.
+    Of a mount's `root`, `remount` unmounts and mounts it again, and `collect` runs a collection.
     """
 
-    def __init__(self, root: bytes, name: str, remounted: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        root: bytes,
+        name: str,
+        remount: Callable[[], None] | None = None,
+        collect: Callable[[], object] = lambda: None,
+    ) -> None:
         self.name = name
         self._path = root
-        self._remounted = remounted
+        self._remount, self._collect = remount, collect
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         self._bounce = os.memfd_create("mapping")
         self._handles: dict[int, int] = {}
@@ -63,10 +70,13 @@ class OsSubject:
     def idle(self) -> None:
         pass
 
+    def collect(self) -> None:
+        self._collect()
+
     def remount(self) -> None:
-        if self._remounted is not None:
+        if self._remount is not None:
             os.close(self._root)
-            self._remounted()
+            self._remount()
             self._root = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
 
     def _number(self) -> int:

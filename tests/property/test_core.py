@@ -1,5 +1,6 @@
 """The pure core: the chunker cuts the same however bytes arrive; formats decode to what was encoded or
-refuse."""
+refuse.
+"""
 
 import hashlib
 import random

@@ -1,5 +1,6 @@
 """The model itself, against a plain directory: what the other machines compare with must be what Linux
-does."""
+does.
+"""
 
 import os
 import tempfile

@@ -137,7 +137,8 @@ class Tree:
 
     def atime(self, path: bytes) -> int:
         """Right after `utimens`, the access time it set. (Any read may change it, so it is good for no
-        more.)"""
+        more.)
+        """
         atime = self.node(path).atime
         assert atime is not None
         return atime
