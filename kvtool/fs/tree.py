@@ -5,6 +5,7 @@ Nothing waits between a check and its act; what waits comes after.
 
 import errno
 import os
+import shutil
 import stat
 
 import trio
@@ -57,9 +58,17 @@ class Tree:
     def rmdir(self, parent: int, name: bytes) -> None:
         """Removes an empty directory."""
         directory = self.inodes[parent]
-        os.rmdir(self.inodes.child_path(directory, name))
-        if (inode := directory.children.get(name)) is not None:
-            self.inodes.unlinked(inode)
+        path = self.inodes.child_path(directory, name)
+        inode = directory.children.get(name)
+        kept = self._keep_directory(inode, path)
+        try:
+            os.rmdir(path)
+        except OSError:
+            if kept is not None:
+                stubs.drop(kept)
+            raise
+        if inode is not None:
+            self.inodes.unlinked(inode, kept)
 
     async def unlink(self, parent: int, name: bytes) -> None:
         """Removes a name; who has the file open keeps it."""
@@ -102,6 +111,8 @@ class Tree:
             if replaced is not None and replaced.file is not None and replaced.file.handles:
                 kept = self.inodes.place_for_unlinked()
                 os.link(target, kept)
+        elif target_mode is not None and stat.S_ISDIR(target_mode):
+            kept = self._keep_directory(replaced, target)
         try:
             os.rename(source, target)
         except OSError:
@@ -241,6 +252,18 @@ class Tree:
         if status.st_mode & stat.S_ISGID:
             return (None if caller.gid is None else status.st_gid), stat.S_ISGID
         return caller.gid, 0
+
+    def _keep_directory(self, inode: Inode | None, path: bytes) -> bytes | None:
+        """An empty directory aside, like the one at `path`, for who has that open while it is removed."""
+        if inode is None or all(handle.inode is not inode for handle in self._handles.values()):
+            return None
+        kept = self.inodes.place_for_unlinked()
+        try:
+            os.mkdir(kept, 0o700)
+            shutil.copystat(path, kept)
+        except OSError:  # a full disk, say: removing is what matters
+            return None
+        return kept
 
     async def _lost_its_name(self, inode: Inode, kept: bytes | None) -> None:
         self.inodes.unlinked(inode, kept)

@@ -200,9 +200,12 @@ def replace(aside: bytes, path: bytes, mtime_ns: int | None = None) -> None:
 
 
 def drop(path: bytes) -> None:
-    """Removes a stub that nothing refers to, if it is there."""
+    """Removes a stub that nothing refers to, or an empty directory, if it is there."""
     with suppress(FileNotFoundError):
-        os.unlink(path)
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
 
 
 def walk(layout: Layout) -> Iterator[bytes]:
@@ -231,7 +234,7 @@ def drop_leftovers(layout: Layout) -> int:
     private = os.fsencode(layout.stub_private)
     for name in os.listdir(private):
         if name.startswith(_ASIDE):
-            os.unlink(os.path.join(private, name))
+            drop(os.path.join(private, name))
             dropped += 1
     for path in walk(layout):
         if get(path, INCOMPLETE) is not None:
