@@ -220,15 +220,18 @@ def test_a_place_for_a_store_that_may_not_be_written(nobody: Path, refused: Refu
     refused(["chunk", "/etc/hostname", *flags(nobody, "new", "new/stubs")], 1, "Permission denied", NOBODY)
 
 
-def test_beside_a_mount(mount: MountedStore) -> None:
+def test_beside_a_mount(
+    mount: MountedStore, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = Cli(mount.root, capsysbinary, monkeypatch, *mount.settings)
     other = mount.root / "other"
     other.mkdir()
 
     def fails(code: int, words: str, place: Path, *more: str) -> None:
-        done = mount.kvtool("mount", str(place), *more, check=False)
+        done = cli("mount", str(place), *more)
         assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
         assert words in done.stderr
-        done = mount.kvtool("mount", str(place), *more, "--json", check=False)
+        done = cli("mount", str(place), *more, "--json")
         error = json.loads(done.stdout)["error"]
         assert (done.returncode, done.stderr, error["exit"]) == (code, "", code)
         assert words in f"{error['message']}; {error['hint']}"
@@ -240,7 +243,7 @@ def test_beside_a_mount(mount: MountedStore) -> None:
     (mount.root / "link").symlink_to("mnt")
     fails(2, "is already at", mount.root / "link")
     for command in (["chunk", "/etc/hostname"], ["chunk", "/etc/hostname", "--name", "x"]):
-        done = mount.kvtool(*command, check=False)
+        done = cli(*command)
         assert done.returncode == 11
         assert f"in use by process {mount.pid}" in done.stderr
     assert mount.connection == connection
