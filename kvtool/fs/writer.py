@@ -156,14 +156,12 @@ class IngestWorker:
         return stream
 
     async def note(self) -> None:
-        """Has the worker note the packs used from now on: a mark begins."""
+        """Has the worker note the packs used from now on: a mark begins. Raises OSError."""
         await self._ask(wire.encode("note"))
 
     async def sweep(self, live: set[int], *, dry_run: bool) -> Collected:
         """Deletes what neither the mark found nor anybody used since. Raises OSError."""
         answer = await self._ask(wire.encode("sweep", live=sorted(live), dry_run=dry_run))
-        if "errno" in answer:
-            raise OSError(answer["errno"], answer["message"])
         return Collected(answer["packs"], answer["bytes"])
 
     async def stop(self) -> None:
@@ -226,6 +224,8 @@ class IngestWorker:
         self._asking = False
         if answer["op"] == "died":
             raise OSError(errno.EIO, "the ingest worker died")
+        if "errno" in answer:
+            raise OSError(answer["errno"], answer["message"])
         return answer
 
     async def _receive(self, source: trio.SocketStream, process: subprocess.Popen[bytes]) -> None:

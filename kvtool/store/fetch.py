@@ -43,7 +43,7 @@ def fetch_segment(packs: PackFiles, plan: ReadPlan, segment: Segment, buffer: me
         if checksum(buffer[position:end]) != checksums[i]:
             raise ChunkCorrupt(
                 f"chunk {index.id(i).hex()} in pack {packs.path(plan.placement.packs[i])} is damaged",
-                hint="run `kvtool verify`",
+                hint="delete the snapshot, or save it again",
             )
         position = end
 
@@ -59,7 +59,7 @@ def read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
     if hashlib.sha256(data).digest() != chunk_id:
         raise ChunkCorrupt(
             f"chunk {chunk_id.hex()} in pack {store.packs.path(location.pack)} is damaged",
-            hint="run `kvtool verify`",
+            hint="delete the snapshot, or save it again",
         )
     return bytes(data)
 
@@ -85,5 +85,8 @@ def _read_run(fd: int, run: Run, buffer: memoryview) -> None:
         target = buffer[run.target + done : run.target + run.length]
         got = os.preadv(fd, [target], run.offset + done)
         if not got:
-            raise ChunkMissing(f"a pack ends before byte {run.offset + run.length}", hint="run `kvtool fsck`")
+            raise ChunkMissing(
+                f"a pack ends before byte {run.offset + run.length}",
+                hint="delete the snapshot, or save it again",
+            )
         done += got

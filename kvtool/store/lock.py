@@ -23,6 +23,10 @@ class StoreLock:
     unclean: bool
     rebooted: bool
 
+    def mended(self) -> None:
+        """Notes that what the last stop left has been mended: from here on it is this boot's writer."""
+        _write(self.fd, _BOOT_ID.read_text().strip())
+
     def release(self) -> None:
         """Lets go after a clean stop."""
         os.ftruncate(self.fd, 0)
@@ -43,8 +47,8 @@ def acquire(layout: Layout) -> StoreLock:
         ) from None
     _, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
     this_boot = _BOOT_ID.read_text().strip()
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()} {this_boot}\n".encode(), 0)
+    # An earlier boot stays noted until its damage is mended: this process may be killed before.
+    _write(fd, boot or this_boot)
     return StoreLock(fd, unclean=bool(boot), rebooted=bool(boot) and boot != this_boot)
 
 
@@ -61,3 +65,9 @@ def is_held(layout: Layout) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _write(fd: int, boot: str) -> None:
+    text = f"{os.getpid()} {boot}\n".encode()
+    os.pwrite(fd, text, 0)
+    os.ftruncate(fd, len(text))

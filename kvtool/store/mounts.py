@@ -13,6 +13,7 @@ from kvtool.errors import KvtoolError, UsageError
 from kvtool.store import lock
 from kvtool.store.layout import Layout
 
+_FUSE_DEVICE = (10, 229)  # Linux's list of devices (devices.txt)
 _PREFIX = "kvtool:"
 
 
@@ -88,6 +89,9 @@ def check(mountpoint: Path, layout: Layout) -> Path:
         raise KvtoolError(
             "/dev/fuse does not exist", hint="load the module (modprobe fuse) or give it to the container"
         )
+    device = os.stat("/dev/fuse")
+    if not stat.S_ISCHR(device.st_mode) or device.st_rdev != os.makedev(*_FUSE_DEVICE):
+        raise KvtoolError("/dev/fuse is not the FUSE device", hint="give the host's own to the container")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         raise KvtoolError(
             "no permission for /dev/fuse", hint="run as root, or make it readable and writable for you"

@@ -95,7 +95,9 @@ class PackFiles:
         """The pack's file. Raises ChunkMissing when the catalog does not know the pack."""
         row = self._catalog.pack(key)
         if row is None:
-            raise ChunkMissing(f"pack {key} is not in the catalog", hint="run `kvtool fsck`")
+            raise ChunkMissing(
+                f"pack {key} is not in the catalog", hint="delete the snapshot, or save it again"
+            )
         return self._layout.pack(row.id)
 
     @contextmanager
@@ -139,7 +141,7 @@ class PackFiles:
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise ChunkMissing(f"pack {path} is gone", hint="run `kvtool fsck`") from None
+            raise ChunkMissing(f"pack {path} is gone", hint="delete the snapshot, or save it again") from None
 
     def _close_idle(self, keep: int) -> None:
         for key in [key for key, (_, users) in self._open.items() if not users]:

@@ -60,6 +60,7 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
         if create is not None:
             store_layout.open_or_create(layout, create)
         store, recovered = _open_mended(layout, held, sync=sync)
+        held.mended()
         try:
             yield Writer(store, recovered, held.fd)
         finally:

@@ -64,7 +64,7 @@ def read_index(path: bytes) -> Index:
             return chunk_index.decode(head + file.read())
         except IndexDamaged as error:
             text = f"stub {os.fsdecode(path)}: {error.message}"
-            raise IndexDamaged(text, hint="run `kvtool fsck`") from None
+            raise IndexDamaged(text, hint="delete the snapshot, or save it again") from None
 
 
 def get(path: bytes, name: bytes) -> bytes | None:

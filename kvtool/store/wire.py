@@ -16,7 +16,7 @@ From the worker:
 - `free {slot}` - the slot may be filled again
 - `saved {stream, new_chunks, new_bytes}`, body: the chunks' lengths (u64 each), then their ids
 - `failed {stream, errno, message}` - the save is lost; what still comes of it is ignored
-- `noted {}`, `swept {packs, bytes}` or `swept {errno, message}`
+- `noted {}`, `swept {packs, bytes}`, or either with `{errno, message}`
 """
 
 import json

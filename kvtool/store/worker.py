@@ -10,6 +10,7 @@ import argparse
 import errno
 import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,9 @@ class Worker:
             self._drop(message["stream"])
             return []
         if operation == "note":
-            self._noted, self._newest = set(), collect.newest_pack(self._store)
-            return [wire.encode("noted")]
+            return [self._answered("noted", self._note)]
         if operation == "sweep":
-            return [self._sweep(**message)]
+            return [self._answered("swept", lambda: self._sweep(**message))]
         raise ValueError(f"unknown operation {operation!r}")
 
     def _guard(self, action: Any, *, stream: int, **fields: Any) -> list[bytes]:
@@ -95,20 +95,29 @@ class Worker:
         if ingest is not None:
             ingest.discard()
 
-    def _sweep(self, live: list[int], dry_run: bool) -> bytes:
+    def _note(self) -> dict[str, int]:
+        """A mark begins: what is sealed or used from here on is spared."""
+        self._noted, self._newest = set(), collect.newest_pack(self._store)
+        return {}
+
+    def _sweep(self, live: list[int], dry_run: bool) -> dict[str, int]:
         """The short second half of a collection, between two frames: no save can come between."""
         spared = set(live) | (self._noted or set())
         for ingest in self._streams.values():
             spared |= ingest.packs_used
         self._noted = None
+        doomed = collect.unneeded(self._store, spared, self._newest)
+        freed = collect.sweep(self._store, doomed, dry_run=dry_run)
+        return {"packs": freed.packs, "bytes": freed.bytes}
+
+    def _answered(self, op: str, action: Callable[[], dict[str, int]]) -> bytes:
+        """The frame that answers a step of a collection, with what went wrong if something did."""
         try:
-            doomed = collect.unneeded(self._store, spared, self._newest)
-            freed = collect.sweep(self._store, doomed, dry_run=dry_run)
+            return wire.encode(op, **action())
         except KvtoolError as error:
-            return wire.encode("swept", errno=error.errno, message=str(error))
+            return wire.encode(op, errno=error.errno, message=str(error))
         except OSError as error:
-            return wire.encode("swept", errno=error.errno or errno.EIO, message=reason(error))
-        return wire.encode("swept", packs=freed.packs, bytes=freed.bytes)
+            return wire.encode(op, errno=error.errno or errno.EIO, message=reason(error))
 
 
 def serve(worker: Worker, connection: socket.socket) -> None:

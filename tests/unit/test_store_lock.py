@@ -56,6 +56,18 @@ def test_who_ran_in_another_boot_left_a_store_to_be_checked(layout: Layout) -> N
     os.close(held.fd)
 
 
+def test_another_boots_stop_stays_noted_until_the_store_is_mended(layout: Layout) -> None:
+    layout.lock.write_text("123 00000000-0000-0000-0000-000000000000\n")
+    os.close(lock.acquire(layout).fd)  # killed while it checks the packs
+    held = lock.acquire(layout)
+    assert held.rebooted
+    held.mended()
+    os.close(held.fd)
+    held = lock.acquire(layout)
+    assert (held.unclean, held.rebooted) == (True, False)
+    held.release()
+
+
 @pytest.mark.parametrize("text", [b"\xff\xfe\xfd", b"12", b" ", b"x" * 5000])
 def test_any_text_in_the_lock_is_survived(layout: Layout, text: bytes) -> None:
     layout.lock.write_bytes(text)

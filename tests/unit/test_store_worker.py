@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -221,6 +222,19 @@ def test_a_sweep_spares_what_is_live_noted_in_use_or_younger(hand: Hand, layout:
     left = {row.key for row in store.catalog.packs()}
     assert left == {keys["live"], keys["noted"], keys["used"]}
     store.close()
+
+
+def test_a_damaged_catalog_fails_the_collection_and_not_the_worker(hand: Hand, layout: Layout) -> None:
+    hand.send("note")
+    assert hand.receive()[0] == {"op": "noted"}  # by now it has opened the catalog
+    with sqlite3.connect(layout.catalog) as catalog:
+        catalog.execute("DROP TABLE pack")
+    catalog.close()
+    hand.send("note")
+    answer = hand.receive()[0]
+    assert (answer["op"], answer["errno"]) == ("noted", errno.EIO)
+    hand.send("sweep", live=[], dry_run=False)
+    assert hand.receive()[0]["errno"] == errno.EIO
 
 
 def test_a_sweep_without_a_mark_deletes_nothing(hand: Hand, layout: Layout) -> None:
