@@ -66,6 +66,9 @@ lengths = st.one_of(
     st.integers(0, 30).flatmap(lambda n: st.integers(1, 3 << 20) if n == 30 else st.integers(0, 3)),
 )
 blobs = st.builds(Blob, st.sampled_from([1, 1, 2, 3, 0]), st.sampled_from([0, 0, 1, 5000, 100_000]), lengths)
+patches = st.builds(
+    Blob, st.sampled_from([1, 2, 3, 0]), st.sampled_from([0, 1]), st.integers(1, 3000) | lengths
+)
 places = st.builds(Place, st.sampled_from([0, 16, 16, 4, 8, 13]), _deltas)
 indexes = st.integers(0, 40)
 modes = st.sampled_from([0o644, 0o600, 0o755, 0o000, 0o777, 0o444])
@@ -76,6 +79,7 @@ OPEN_ACCESS = [os.O_RDONLY, os.O_WRONLY, os.O_RDWR]
 usual_flags = st.sampled_from(
     [
         os.O_RDONLY,
+        os.O_RDWR,
         os.O_RDWR,
         os.O_RDWR | os.O_CREAT,
         os.O_WRONLY | os.O_CREAT | os.O_TRUNC,

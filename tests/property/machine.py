@@ -169,6 +169,11 @@ class Comparison(RuleBasedStateMachine):
         known = [n for n, found in self.model.handles.items() if isinstance(found.node, File) or not files]
         return known[index % len(known)] if known else None
 
+    def writer(self, index: int) -> int | None:
+        """A handle of a file, mostly one that may write."""
+        writable = [n for n, d in self.model.handles.items() if d.writable]
+        return writable[index % len(writable)] if writable and index % 8 else self.handle(index, files=True)
+
     def file_of(self, handle: int) -> File:
         node = self.model.handles[handle].node
         assert isinstance(node, File)

@@ -78,7 +78,7 @@ class Machine(Comparison):
     @_file_handle
     @rule(index=indexes, blob=draws.blobs)
     def write(self, index: int, blob: Blob) -> None:
-        handle = self.handle(index, files=True)
+        handle = self.writer(index)
         found = self.model.handles[handle]
         end = len(self.file_of(handle).data) if found.flags & os.O_APPEND else found.offset
         if end + blob.length <= FILE_MAX:
@@ -86,9 +86,9 @@ class Machine(Comparison):
             self.touched(self.file_of(handle))
 
     @_file_handle
-    @rule(index=indexes, blob=draws.blobs, place=draws.places)
+    @rule(index=indexes, blob=draws.patches, place=draws.places)
     def pwrite(self, index: int, blob: Blob, place: Place) -> None:
-        handle = self.handle(index, files=True)
+        handle = self.writer(index)
         size = len(self.file_of(handle).data)
         if max(size, place.within(size)) + blob.length <= FILE_MAX:
             self.do("pwrite", handle, blob.bytes(), place.within(size))
@@ -97,7 +97,7 @@ class Machine(Comparison):
     @_file_handle
     @rule(index=indexes, place=draws.places, negative=st.integers(0, 20))
     def ftruncate(self, index: int, place: Place, negative: int) -> None:
-        handle = self.handle(index, files=True)
+        handle = self.writer(index)
         size = place.within(len(self.file_of(handle).data))
         self.do("ftruncate", handle, size if negative < 20 else -1)
         self.touched(self.file_of(handle))
@@ -306,6 +306,27 @@ class Machine(Comparison):
                 self.do("close", handle)
         self.do("rename", aside, path, 0)
 
+    @rule(
+        pick=picks("file"),
+        edits=st.lists(st.tuples(draws.places, st.none() | draws.patches), min_size=1, max_size=4),
+        flags=st.sampled_from([os.O_RDWR, os.O_RDWR, os.O_RDWR | os.O_APPEND]),
+    )
+    def edit(self, pick: Pick, edits: list[tuple[Place, Blob | None]], flags: int) -> None:
+        """As an editor in place does: writes and truncations anywhere."""
+        handle = self.do("open", pick.path(self.model), flags, 0)
+        if not isinstance(handle, int):
+            return
+        file = self.file_of(handle)
+        for place, blob in edits:
+            at = place.within(len(file.data))
+            if blob is None:
+                self.do("ftruncate", handle, at)
+            elif max(at, len(file.data)) + blob.length <= FILE_MAX:
+                self.do("pwrite", handle, blob.bytes(), at)
+            self.do("fstat", handle)
+        self.do("close", handle)
+        self.touched(file)
+
     @rule(pick=picks("file"), tail=st.integers(1, 64))
     def restore(self, pick: Pick, tail: int) -> None:
         """As llama-server does: look at the tail, then read it all from the start in pieces."""
@@ -337,11 +358,6 @@ class Machine(Comparison):
             self.compare_all()
 
     # A rule with two names is drawn twice as often: most of what can go wrong goes wrong here.
-    open_too, write_too, pwrite_too, ftruncate_too, use_mapping_too = (
-        open,
-        write,
-        pwrite,
-        ftruncate,
-        use_mapping,
-    )
-    save_too, rename_too, replace_too = save, rename, replace
+    open_too, write_too, pwrite_too, pwrite_yet_again = open, write, pwrite, pwrite
+    ftruncate_too, use_mapping_too = ftruncate, use_mapping
+    save_too, rename_too, replace_too, edit_too = save, rename, replace, edit
