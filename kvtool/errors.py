@@ -95,9 +95,16 @@ class ChunkMissing(Damage):
 
 
 class ChunkCorrupt(Damage):
-    """A chunk is present and its bytes are wrong."""
+    """A chunk is present and its bytes are wrong: its id, and its length in bytes."""
 
     code = "chunk_corrupt"
+
+    def __init__(self, chunk_id: bytes, length: int, where: str) -> None:
+        super().__init__(
+            f"chunk {chunk_id.hex()} in {where} is damaged", hint="delete the snapshot, or save it again"
+        )
+        self.chunk_id = chunk_id
+        self.length = length
 
 
 def reason(error: OSError) -> str:

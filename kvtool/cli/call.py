@@ -83,6 +83,11 @@ def to_json(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2 if sys.stdout is not None and sys.stdout.isatty() else None)
 
 
+def printable(text: str) -> str:
+    """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def _store_layer(path: Path) -> dict[str, tuple[Any, str]] | None:
     from kvtool.store import format as store_format
 

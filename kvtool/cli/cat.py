@@ -9,6 +9,7 @@ from contextlib import suppress
 from kvtool.cli.call import Call
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.cli.progress import progress
+from kvtool.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,8 @@ def run(call: Call) -> int:
     store = Store.open(layout, writable=False)
     index = stubs.read_index(existing_stub(layout, call.args.name))
     pieces = fetch.read_file(store, index)
+    if call.args.output is None and sys.stdout is None:
+        raise UsageError("standard output is closed", hint="name a file with --output")
     if call.args.output is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from kvtool.cli.call import Call
+from kvtool.cli.call import Call, printable
 from kvtool.cli.paths import existing_stub, layout_of, shown_name
 from kvtool.core.units import format_size
 from kvtool.errors import ChunkMissing, IndexDamaged
@@ -68,7 +68,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     header = ("NAME", "SIZE", "UNIQUE", "SHARED", "USES", "CREATED")
     cells = [header] + [
         (
-            row["name"].encode("utf-8", "backslashreplace").decode(),
+            printable(row["name"]),
             format_size(row["size"]),
             format_size(row["unique_bytes"]),
             format_size(row["shared_bytes"]),

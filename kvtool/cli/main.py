@@ -13,11 +13,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 from kvtool import __version__
-from kvtool.cli.call import Call, to_json
+from kvtool.cli.call import Call, printable, to_json
 from kvtool.errors import KvtoolError, SettingsError, UsageError, reason
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -36,8 +37,8 @@ _OS_HINTS = {
     errno.EPERM: "run as the user it belongs to, or choose another place",
     errno.ENOTDIR: "choose another place: a part of that path is a file",
     errno.EROFS: "its disk is mounted read-only: choose another place, or mount it writable",
-    errno.ENOSPC: "free some space: delete snapshots and run `kvtool gc`",
-    errno.EDQUOT: "free some space: delete snapshots and run `kvtool gc`",
+    errno.ENOSPC: "free some space on that disk; in a running mount, delete snapshots and run `kvtool gc`",
+    errno.EDQUOT: "free some space on that disk; in a running mount, delete snapshots and run `kvtool gc`",
     errno.EIO: "the disk fails: see what the kernel says (dmesg)",
 }
 
@@ -142,9 +143,11 @@ def entry() -> int:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has enough. The interpreter flushes again at exit, which must not fail in turn.
+    except OSError as error:
+        # The interpreter flushes again at exit, which must not fail in turn.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):  # whoever reads has enough
+            print(f"kvtool: error: standard output: {reason(error)}", file=sys.stderr)
         return 1
 
 
@@ -174,7 +177,8 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
     """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`."""
     if "--json" in argv[: argv.index("--") if "--" in argv else None]:
         error = {"code": code, "message": message, "hint": hint, "exit": exit_code}
-        print(to_json({"error": error}))
+        with suppress(OSError):  # where standard output itself is what fails
+            print(to_json({"error": error}), flush=True)
         return exit_code
     # Several wrong settings are the only message of several lines; elsewhere a line break is part of a name.
     lines = message.split("\n") if code == SettingsError.code else [message]
@@ -182,13 +186,8 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
         lines.append(hint)
     elif hint:
         lines[0] += f"; {hint}"
-    print("kvtool: error: " + "\n".join(map(_printable, lines)), file=sys.stderr)
+    print("kvtool: error: " + "\n".join(map(printable, lines)), file=sys.stderr)
     return exit_code
-
-
-def _printable(text: str) -> str:
-    """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _print_any_name() -> None:

@@ -20,7 +20,7 @@ import trio
 
 from kvtool.core.index import ID_SIZE, Index
 from kvtool.core.readplan import ReadPlan
-from kvtool.errors import IndexDamaged, KvtoolError
+from kvtool.errors import ChunkCorrupt, IndexDamaged, KvtoolError
 from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.reader import Position, Reader
 from kvtool.fs.staging import Staging
@@ -29,6 +29,7 @@ from kvtool.store import fetch, stubs
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
+SIZE_MAX = (16 << 40) - 4096  # ext4's; what is refused here leaves the file as it was
 
 
 class Environment:
@@ -61,6 +62,7 @@ class File:
         self.writers = 0
         self.dirty = False
         self.appending = False
+        self.blank = False  # new and empty: created or truncated, and nothing written since
         self.last_write = 0.0
         self.mtime_ns: int | None = None
         self.used_at = float("-inf")
@@ -73,6 +75,7 @@ class File:
         self._streamed = 0
         self._staging: Staging | None = None
         self._failed = False
+        self._damaged = False  # a chunk was: a later save may have stored it anew, elsewhere
         self._known_size: int | None = None
 
     @property
@@ -103,7 +106,7 @@ class File:
     def created(self) -> None:
         """Begins the life of a new, empty file."""
         self._index = Index(self._env.store.sizes)
-        self.dirty = True
+        self.dirty = self.blank = True
         self.appending = False
 
     async def open_for_reading(self) -> None:
@@ -111,6 +114,8 @@ class File:
         async with self._lock:
             self._check()
             await self._load()
+            if self._damaged:
+                self._plan, self._damaged = None, False
             if self._stream is None and self._staging is None:
                 await self._plan_reading()
 
@@ -130,7 +135,11 @@ class File:
                     return await self._staging.read(offset, size)
                 await self._seal()
                 await self._plan_reading()
-        return await self._env.reader.read(self._plan, position, offset, size)
+        try:
+            return await self._env.reader.read(self._plan, position, offset, size)
+        except ChunkCorrupt:
+            self._damaged = True
+            raise
 
     async def write(self, offset: int, data: bytes, *, appending: bool = False) -> None:
         """Takes `data` at `offset`. Raises OSError: the real reason once, EIO afterwards."""
@@ -141,6 +150,7 @@ class File:
         try:
             self._check()
             await self._load()
+            _check_size(offset + len(data))
             try:
                 if self._staging is None and offset != self.size():
                     await self._stage()
@@ -164,6 +174,7 @@ class File:
             else:
                 self._check()
                 await self._load()
+                _check_size(size)
                 if size != self.size():
                     try:
                         await self._stage()
@@ -323,6 +334,7 @@ class File:
         # New content that is abandoned half-way is not committed; a log that is only ever appended to is.
         self.appending = appending or (self.appending if self.dirty else False)
         self.dirty = True
+        self.blank = self.size() == 0
         self.mtime_ns = time.time_ns()
         self.last_write = trio.current_time()
 
@@ -335,3 +347,8 @@ class File:
         if self._staging is None:
             raise OSError(errno.EIO, "the file has no staging copy")
         return self._staging
+
+
+def _check_size(size: int) -> None:
+    if size > SIZE_MAX:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

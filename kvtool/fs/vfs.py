@@ -10,7 +10,7 @@ import stat
 
 import trio
 
-from kvtool.errors import KvtoolError
+from kvtool.errors import ChunkCorrupt, KvtoolError
 from kvtool.fs.files import Environment, File
 from kvtool.fs.inodes import Inode
 from kvtool.fs.tree import Tree
@@ -75,6 +75,8 @@ class Vfs(Tree):
             return await self._opened_file(opened).read(opened.position, offset, size)
         except KvtoolError as error:
             log.error("reading %s failed: %s", self.inodes.name(opened.inode), error)
+            if isinstance(error, ChunkCorrupt):
+                await self.env.worker.suspect(error.chunk_id, error.length)
             raise
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -85,9 +87,13 @@ class Vfs(Tree):
         return len(data)
 
     async def flush(self, handle: int) -> None:
-        """One of the handle's descriptors was closed: what was written is committed."""
+        """One of the handle's descriptors was closed: what was written is committed.
+
+        Content that is empty and new is not, before the last is closed: a shell that redirects its output
+        opens, truncates, and closes a copy of the descriptor before anything is written.
+        """
         opened = self._handles[handle]
-        if opened.writes:
+        if opened.writes and not self._opened_file(opened).blank:
             await self._opened_file(opened).commit()
 
     async def fsync(self, handle: int) -> None:

@@ -155,6 +155,10 @@ class IngestWorker:
         await self.send(wire.encode("begin", stream=stream.number, resume=taken_back))
         return stream
 
+    async def suspect(self, chunk_id: bytes, length: int) -> None:
+        """Has the worker look at a chunk that was found damaged."""
+        await self.send(wire.encode("suspect", id=chunk_id.hex(), length=length))
+
     async def note(self) -> None:
         """Has the worker note the packs used from now on: a mark begins. Raises OSError."""
         await self._ask(wire.encode("note"))

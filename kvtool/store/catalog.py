@@ -142,6 +142,11 @@ class Catalog:
         with self._transaction():
             self._insert(key, entries)
 
+    def forget_chunk(self, chunk_id: bytes) -> None:
+        """Forgets one chunk, whose bytes are no longer what its id says."""
+        with self._transaction():
+            self._db.execute("DELETE FROM chunk WHERE id = ?", (chunk_id,))
+
     def drop_packs(self, keys: Iterable[int]) -> None:
         """Forgets packs and all chunks in them."""
         with self._transaction():

@@ -43,7 +43,7 @@ def acquire(layout: Layout) -> StoreLock:
         os.close(fd)
         raise StoreLocked(
             f"store {layout.root} is in use by process {pid}",
-            hint=f"see `kvtool status --store.path {layout.root}`",
+            hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`",
         ) from None
     _, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
     this_boot = _BOOT_ID.read_text().strip()

@@ -8,6 +8,7 @@ To the worker:
 - `data {stream, slot, length}` - that many bytes of the shared memory's slot are the next ones
 - `finish {stream, digest}` - seal it; XXH3-128 in hex of all bytes that were sent
 - `drop {stream}` - give it up
+- `suspect {id, length}` - a reader found that chunk damaged: if it is, the next save stores it anew
 - `note {}` - a mark begins: note the packs used from now on
 - `sweep {live: [pack key], dry_run}` - delete the noted mark's packs that are neither in `live` nor noted
 

@@ -9,13 +9,16 @@ store's lock, so the store stays locked until it too is gone.
 import argparse
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kvtool.errors import KvtoolError, reason
+from kvtool.errors import ChunkCorrupt, ChunkMissing, KvtoolError, reason
 from kvtool.store import child, collect, wire
+from kvtool.store.fetch import read_chunk
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
 from kvtool.store.slots import Slots
@@ -43,6 +46,9 @@ class Worker:
             return self._guard(getattr(self, f"_{operation}"), **message)
         if operation == "drop":
             self._drop(message["stream"])
+            return []
+        if operation == "suspect":
+            self._suspect(bytes.fromhex(message["id"]), message["length"])
             return []
         if operation == "note":
             return [self._answered("noted", self._note)]
@@ -95,6 +101,17 @@ class Worker:
         if ingest is not None:
             ingest.discard()
 
+    def _suspect(self, chunk_id: bytes, length: int) -> None:
+        """Forgets a chunk that is damaged on disk: who saves its bytes again heals all that need it."""
+        try:
+            read_chunk(self._store, chunk_id, length)
+        except ChunkCorrupt:
+            self._store.catalog.forget_chunk(chunk_id)
+        except ChunkMissing:
+            return  # forgotten already
+        except (KvtoolError, OSError) as error:
+            log.warning("chunk %s cannot be checked: %s", chunk_id.hex(), error)
+
     def _note(self) -> dict[str, int]:
         """A mark begins: what is sealed or used from here on is spared."""
         self._noted, self._newest = set(), collect.newest_pack(self._store)
@@ -141,7 +158,11 @@ def main() -> None:
     parser.add_argument("--sync", action="store_true")
     args = parser.parse_args()
     child.settle(args.parent)
-    store = Store.open(Layout(args.store, args.stubs), writable=True, sync=args.sync)
+    layout = Layout(args.store, args.stubs)
+    with suppress(FileNotFoundError):
+        for name in os.listdir(layout.incoming):
+            os.unlink(layout.incoming / name)  # of a worker before this one that was killed
+    store = Store.open(layout, writable=True, sync=args.sync)
     slots = Slots(args.memory, args.headroom, args.slots)
     with socket.socket(fileno=args.socket) as connection:
         try:

@@ -170,12 +170,12 @@ def test_a_look_at_the_tail_first_changes_nothing(disk: Disk) -> None:
 def test_a_failed_segment_is_an_error_and_the_next_read_tries_again(disk: Disk) -> None:
     async def act(reader: Reader) -> None:
         plan, position = plan_of(), Position()
-        for error in (ChunkCorrupt("wrong"), OSError(errno.EIO, "broken")):
+        for error in (ChunkCorrupt(bytes(32), 1, "a pack"), OSError(errno.EIO, "broken")):
             disk.failures[0] = error
             with pytest.raises(type(error)):
                 await reader.read(plan, position, 0, 100)
         assert await reader.read(plan, position, 0, 100) == DATA[:100]
-        disk.failures[2] = ChunkCorrupt("wrong")
+        disk.failures[2] = ChunkCorrupt(bytes(32), 1, "a pack")
         with pytest.raises(ChunkCorrupt):
             await reader.read(plan, Position(), 1500, 2000)  # a part of it is no answer
         assert await reader.read(plan, position, 1500, 2000) == DATA[1500:3500]
