@@ -90,10 +90,12 @@ def test_the_pack_of_a_killed_worker_is_gone_when_the_next_one_works(mount: Moun
     mount.expect_log("the ingest worker .* ended unasked")
     mount.expect_log("saving /a failed")
     incoming = mount.store / "incoming"
+    worker = mount.json("status")["worker_pid"]
+    # From here on no process is started: it would close its copy of the descriptor, which commits.
     fd = os.open(mount.dir / "a", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.write(fd, random_bytes(12 << 20, 8))
     processes.wait_until(lambda: any(incoming.iterdir()), 30, "a pack in incoming/")
-    os.kill(mount.json("status")["worker_pid"], signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
     with pytest.raises(OSError, match="Input/output error"):
         write_for_ever(fd)
     with pytest.raises(OSError, match="Input/output error"):
