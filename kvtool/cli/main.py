@@ -13,7 +13,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -177,8 +176,12 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
     """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`."""
     if "--json" in argv[: argv.index("--") if "--" in argv else None]:
         error = {"code": code, "message": message, "hint": hint, "exit": exit_code}
-        with suppress(OSError):  # where standard output itself is what fails
+        try:
             print(to_json({"error": error}), flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:  # standard output itself is what fails
+            return exit_code
         return exit_code
     # Several wrong settings are the only message of several lines; elsewhere a line break is part of a name.
     lines = message.split("\n") if code == SettingsError.code else [message]

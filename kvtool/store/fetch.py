@@ -41,7 +41,7 @@ def fetch_segment(packs: PackFiles, plan: ReadPlan, segment: Segment, buffer: me
     for i in range(segment.first, segment.last):
         end = index.ends[i] - segment.start
         if checksum(buffer[position:end]) != checksums[i]:
-            raise ChunkCorrupt(index.id(i), index.length(i), str(packs.path(plan.placement.packs[i])))
+            raise ChunkCorrupt(index.id(i), index.length(i), f"pack {packs.path(plan.placement.packs[i])}")
         position = end
 
 
@@ -54,7 +54,7 @@ def read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
     with store.packs.lease(location.pack) as fd:
         _read_run(fd, Run(location.pack, location.offset, length, 0), memoryview(data))
     if hashlib.sha256(data).digest() != chunk_id:
-        raise ChunkCorrupt(chunk_id, length, str(store.packs.path(location.pack)))
+        raise ChunkCorrupt(chunk_id, length, f"pack {store.packs.path(location.pack)}")
     return bytes(data)
 
 
