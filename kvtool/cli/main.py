@@ -178,10 +178,10 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
         error = {"code": code, "message": message, "hint": hint, "exit": exit_code}
         try:
             print(to_json({"error": error}), flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError:  # standard output itself is what fails
-            return exit_code
+        except OSError as failure:
+            if isinstance(failure, BrokenPipeError):
+                raise
+            # Standard output itself is what fails: there is nowhere to say it.
         return exit_code
     # Several wrong settings are the only message of several lines; elsewhere a line break is part of a name.
     lines = message.split("\n") if code == SettingsError.code else [message]
