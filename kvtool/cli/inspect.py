@@ -1,15 +1,19 @@
 """kvtool inspect: list snapshots with what they cost, or show one."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvtool.cli.call import Call, printable
 from kvtool.cli.paths import existing_stub, layout_of, shown_name
 from kvtool.core.units import format_size
-from kvtool.errors import ChunkMissing, IndexDamaged
+from kvtool.errors import ChunkMissing, Damage, IndexDamaged
 from kvtool.store import layout as store_layout
 from kvtool.store import stubs
 from kvtool.store.layout import Layout
+
+if TYPE_CHECKING:
+    from kvtool.core.index import Index
+    from kvtool.store.store import Store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -111,6 +115,7 @@ def _show(call: Call, layout: Layout) -> int:
     data = {
         "name": call.args.name,
         "size": index.size,
+        "tokens": None if missing else _token_count(store, index),
         "chunks": len(index),
         "distinct_chunks": len({chunk_id for chunk_id, _ in index.chunks()}),
         "packs": packs,
@@ -128,6 +133,24 @@ def _show(call: Call, layout: Layout) -> int:
     ]
     call.emit(data, "\n".join(lines))
     return ChunkMissing.exit_code if missing else 0
+
+
+def _token_count(store: "Store", index: "Index") -> int | None:
+    """The tokens of a llama.cpp snapshot; None for any other file, and where its beginning is damaged."""
+    from kvtool.core import tokens
+    from kvtool.store import fetch
+
+    head = bytearray()
+    wanted = tokens.PREFIX_SIZE
+    try:
+        for i in range(len(index)):
+            if len(head) >= wanted > tokens.PREFIX_SIZE:
+                break
+            head += fetch.read_chunk(store, index.id(i), index.length(i))
+            wanted = tokens.header_size(bytes(head[: tokens.PREFIX_SIZE]))
+        return len(tokens.decode(bytes(head)).tokens)
+    except (tokens.NoTokens, Damage):
+        return None
 
 
 def _shown(key: str, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests import processes
 from tests.cli import Cli
 from tests.mounts import MountedStore, connection_of, temporary_folder
 from tests.stores import flip, listing, open_store, pack_paths, save
-from tests.synth import random_bytes
+from tests.synth import Conversation, Shape, random_bytes
 
 LIMIT = 60.0
 DATA = random_bytes(3 << 20)
@@ -169,6 +170,14 @@ def test_inspect_lists_what_snapshots_cost_also_beside_a_mount(offline: MountedS
         (offline.dir / "a").read_bytes()
         row = next(row for row in cli.json("inspect")["snapshots"] if row["name"] == "a")
         assert (row["uses"], row["labels"]) == (1, {"kind": "chat"})
+
+
+def test_inspect_counts_the_tokens_of_a_llama_snapshot(offline: MountedStore, cli: Cli) -> None:
+    with open_store(offline.root) as store:
+        save(store, Conversation(Shape(layers=2, row=64)).turn(9000).snapshot().data, "slot")
+        save(store, struct.pack("<III", 0x67677371, 4, 1000), "cut")
+    assert cli.json("inspect", "slot")["tokens"] == 9000
+    assert [cli.json("inspect", name)["tokens"] for name in ("a", "empty", "cut")] == [None, None, None]
 
 
 def test_inspect_tells_of_damage_with_exit_code_3(offline: MountedStore, cli: Cli) -> None:

@@ -4,6 +4,7 @@ refuse.
 
 import hashlib
 import random
+import struct
 from array import array
 
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtool.core import index as chunk_index
-from kvtool.core import pack
+from kvtool.core import pack, tokens
 from kvtool.core.chunker import ChunkSizes, cut
 from kvtool.core.index import Index
 from kvtool.core.pack import HEADER_SIZE, TRAILER_SIZE, Entry
+from kvtool.core.tokens import NoTokens, TokenList
 from kvtool.errors import IndexDamaged, PackDamaged
 
 SMALL = ChunkSizes(1 << 10, 4 << 10, 16 << 10)
@@ -215,3 +217,55 @@ def test_any_bytes_are_a_footer_or_refused(table: bytes, count: int, footer_offs
         return
     assert len(entries) == count
     assert all(e.offset >= HEADER_SIZE and e.offset + e.length <= footer_offset for e in entries)
+
+
+_words = st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=40).map(lambda values: array("i", values))
+_token_lists = st.one_of(
+    st.builds(TokenList, st.integers(4, 9), _words, _words),
+    # A plain list that begins with -1 is read as the other form: no llama.cpp has such a token.
+    st.builds(
+        TokenList,
+        st.integers(0, 9),
+        _words.filter(lambda words: not words or words[0] != -1),
+        structured=st.just(False),
+        session=st.booleans(),
+    ),
+)
+
+
+@given(_token_lists, st.binary(max_size=20))
+def test_a_token_list_decodes_to_what_was_encoded(head: TokenList, rest: bytes) -> None:
+    encoded = tokens.encode(head)
+    assert tokens.header_size(encoded[: tokens.PREFIX_SIZE]) == len(encoded)
+    assert tokens.decode(encoded + rest) == head
+
+
+def test_the_layout_of_a_slot_file_is_stable() -> None:
+    words = struct.pack("<IIIiIIiiI", 0x67677371, 4, 6, -1, 1, 2, 77, 78, 0)
+    assert tokens.decode(words) == TokenList(4, array("i", [77, 78]), array("i", [0]))
+    words = struct.pack("<IIIii", 0x67677371, 3, 2, -1, 78)  # before version 4 there is one form only
+    assert tokens.decode(words) == TokenList(3, array("i", [-1, 78]), structured=False)
+
+
+@given(_token_lists, st.data())
+def test_any_damage_to_a_token_list_is_decoded_or_refused(head: TokenList, data: st.DataObject) -> None:
+    encoded = bytearray(tokens.encode(head))
+    at = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[at : at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))
+    _decoded_or_refused(bytes(encoded))
+
+
+@given(
+    st.binary(max_size=100)
+    | st.binary(max_size=60).map(lambda rest: struct.pack("<II", 0x67677371, 4) + rest)
+)
+def test_any_bytes_are_a_token_list_or_refused(data: bytes) -> None:
+    _decoded_or_refused(data)
+
+
+def _decoded_or_refused(data: bytes) -> None:
+    try:
+        head = tokens.decode(data)
+    except NoTokens:
+        return
+    assert tokens.encode(head) == data[: tokens.header_size(data)]
