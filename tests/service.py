@@ -77,7 +77,7 @@ async def serving(
     with recover.writer(layout_in(root), sync=sync, create=sizes) as (store, _, lock_fd):
         async with trio.open_nursery() as nursery:
             worker = IngestWorker(store, queue, lock_fd, nursery)
-            reader = Reader(store.packs, nursery, read_ahead=4 << 20, cache=16 << 20, workers=2)
+            reader = Reader(store, nursery, read_ahead=4 << 20, cache=16 << 20, workers=2)
             env = Environment(store, worker, reader, InodeTable(store.layout))
             service = Service(store, worker, env, Vfs(env))
             try:

@@ -18,8 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(call: Call) -> int:
     """Has the running mount collect, or does it under the lock when none runs."""
-    from kvtool.store import collect, control, recover
+    from kvtool.store import collector, control, recover
     from kvtool.store import layout as store_layout
+    from kvtool.store.collect import Collected
     from kvtool.store.store import Store
 
     layout = layout_of(call.settings)
@@ -27,15 +28,14 @@ def run(call: Call) -> int:
     store_layout.open_existing(layout)
     leftovers = 0
     try:
-        answer = control.ask(layout, "gc", dry_run=dry_run)
-        freed = collect.Collected(answer["packs"], answer["bytes"])
+        freed = Collected(**control.ask(layout, "gc", dry_run=dry_run))
     except control.NotRunning:
         if dry_run:
-            freed = collect.collect(Store.open(layout, writable=False), dry_run=True)
+            freed = collector.run(Store.open(layout, writable=False), dry_run=True)
             return _answer(call, freed, 0)
         with recover.writer(layout, sync=True) as (store, recovered, _):
             leftovers = recovered.leftovers
-            freed = collect.collect(store, dry_run=dry_run)
+            freed = collector.run(store)
     return _answer(call, freed, leftovers)
 
 
@@ -43,7 +43,16 @@ def _answer(call: Call, freed: "Collected", leftovers: int) -> int:
     dry_run = bool(call.args.dry_run)
     verb = "would be freed" if dry_run else "freed"
     text = f"{freed.packs} packs, {format_size(freed.bytes)} {verb}"
+    if freed.rewritten:
+        text += f"; {freed.rewritten} new packs {'would ' if dry_run else ''}hold what is needed of the old"
     if leftovers:
         text += f"; {leftovers} leftovers removed"
-    call.emit({"packs": freed.packs, "bytes": freed.bytes, "leftovers": leftovers, "dry_run": dry_run}, text)
+    data = {
+        "packs": freed.packs,
+        "rewritten": freed.rewritten,
+        "bytes": freed.bytes,
+        "leftovers": leftovers,
+        "dry_run": dry_run,
+    }
+    call.emit(data, text)
     return 0

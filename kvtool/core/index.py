@@ -75,6 +75,12 @@ class Index:
         """The first `count` chunks alone."""
         return Index(self.sizes, self.ends[:count], self.ids[: ID_SIZE * count])
 
+    def part(self, first: int, last: int) -> "Index":
+        """Chunks `first` up to but not `last`, as an index of their own."""
+        start = self.ends[first - 1] if first else 0
+        ends = array("Q", (end - start for end in self.ends[first:last]))
+        return Index(self.sizes, ends, self.ids[ID_SIZE * first : ID_SIZE * last])
+
     def extended(self, lengths: "array[int]", ids: bytes) -> "Index":
         """These chunks followed by those of `lengths` (bytes each) and `ids` (concatenated)."""
         ends, end = self.ends[:], self.size

@@ -66,6 +66,11 @@ def checksum(data: bytes | bytearray | memoryview) -> int:
     return digest.intdigest()
 
 
+def size_of(chunks: int, data: int) -> int:
+    """The bytes of a pack with so many chunks that have `data` bytes together."""
+    return HEADER_SIZE + data + _ENTRY.size * chunks + TRAILER_SIZE
+
+
 def header(pack_id: bytes) -> bytes:
     """The 4096 bytes that a pack begins with."""
     return _HEADER.pack(_MAGIC, VERSION, 0, pack_id).ljust(HEADER_SIZE, b"\0")

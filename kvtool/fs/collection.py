@@ -1,21 +1,26 @@
 """Collection while the mount serves: nothing that a save, a rename or an open reuses meanwhile can vanish.
 
-The mark reads all stubs in a process of its own. From its start the worker notes the packs that saves use,
-and the mount notes every commit and rename. The sweep, a step of the worker between two frames, spares all
-of that, whatever an open or unfinished file refers to, and every pack that is younger than the mark.
+A process of its own reads all stubs, finds what is dead and writes what is left of half-dead packs to new
+ones (see `kvtool.store.collector`). From its start on the worker notes the chunks that saves use, and the
+mount notes every commit and rename. The worker does each change, in short steps between two frames; packs
+with a chunk that was noted, or that an open or unfinished file refers to, are spared, and so is every pack
+that is younger than the mark.
 """
 
 import json
 import logging
 import os
 import subprocess
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 
 from kvtool.errors import IndexDamaged, KvtoolError
 from kvtool.fs.files import Environment
 from kvtool.fs.inodes import Inode
-from kvtool.store import child, collect, stubs
+from kvtool.store import child, stubs
 from kvtool.store.collect import Collected
 
 log = logging.getLogger(__name__)
@@ -33,18 +38,22 @@ class Collection:
         """One collection. Raises KvtoolError when the mark cannot vouch for every stub, OSError."""
         async with self._lock:
             env = self._env
-            env.noted = set()
+            noted = env.noted = set()
             try:
-                await env.worker.note()
-                live = await self._mark()
-                live |= await trio.to_thread.run_sync(collect.packs_of, env.store, self._in_use(env.noted))
-                freed = await env.worker.sweep(live, dry_run=dry_run)
+                newest = await env.worker.note()
+                async with self._collector(newest, dry_run=dry_run) as collector:
+                    freed = await self._work(collector, noted, dry_run=dry_run)
+                await env.worker.forget_notes()
             finally:
                 env.noted = None
-            env.store.packs.close()
             if not dry_run:
                 self.last = freed
-                log.info("collection: %d packs, %d bytes freed", freed.packs, freed.bytes)
+                log.info(
+                    "collection: %d packs deleted, %d new, %d bytes freed",
+                    freed.packs,
+                    freed.rewritten,
+                    freed.bytes,
+                )
             return freed
 
     async def run_regularly(self, interval: float) -> None:
@@ -56,15 +65,49 @@ class Collection:
                 log.error("collection: %s", error)
             await trio.sleep(interval)
 
-    async def _mark(self) -> set[int]:
+    async def _work(self, collector: "Collector", noted: set[Inode], *, dry_run: bool) -> Collected:
+        first = await collector.step()
+        if first is None or dry_run:
+            first = first or {}
+            return Collected(first.get("packs", 0), first.get("rewritten", 0), first.get("bytes", 0))
+        env = self._env
+        freed = await self._drop(first["dead"], noted)
+        while (step := await collector.step()) is not None:
+            for chunk_id, length in step["damaged"]:
+                log.warning("collection: chunk %s is damaged, its pack is left alone", chunk_id)
+                await env.worker.suspect(bytes.fromhex(chunk_id), length)
+            freed += Collected(rewritten=1, bytes=-await env.worker.adopt(step["pack"]))
+            freed += await self._drop(step["sources"], noted)
+            for inode in env.inodes:
+                if inode.file is not None:
+                    inode.file.moved()
+        return freed
+
+    async def _drop(self, keys: Iterable[int], noted: set[Inode]) -> Collected:
+        env = self._env
+
+        def needed_packs() -> set[int]:
+            return {place.pack for place in env.store.catalog.find(in_use).values()}
+
+        in_use = self._in_use(noted)
+        spared = await trio.to_thread.run_sync(needed_packs)
+        freed = await env.worker.drop_packs([key for key in keys if key not in spared])
+        env.store.packs.close()  # the space of a deleted file is free when nobody has it open
+        return freed
+
+    @asynccontextmanager
+    async def _collector(self, newest: int, *, dry_run: bool) -> AsyncIterator["Collector"]:
         layout = self._env.store.layout
-        arguments = ["--store", str(layout.root), "--stubs", str(layout.stubs)]
-        process = child.start("kvtool.store.collect", arguments, stdout=subprocess.PIPE)
-        output, errors = await trio.to_thread.run_sync(process.communicate)
-        if process.returncode:
-            text = errors.decode(errors="replace").strip().splitlines()
-            raise KvtoolError(f"nothing is collected: {text[-1] if text else 'the mark failed'}")
-        return set(json.loads(output))
+        arguments = ["--store", str(layout.root), "--stubs", str(layout.stubs), "--newest", str(newest)]
+        if dry_run:
+            arguments.append("--dry-run")
+        process = child.start("kvtool.store.collector", arguments, talks=True)
+        try:
+            yield Collector(process)
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(process.communicate)
 
     def _in_use(self, noted: set[Inode]) -> set[bytes]:
         """The chunks of open and unfinished files, and what was committed or renamed since the mark."""
@@ -81,6 +124,38 @@ class Collection:
                     except (IndexDamaged, FileNotFoundError):
                         continue  # incomplete, or gone again
         return ids
+
+
+class Collector:
+    """The process, of which each step is asked for in turn."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._asked = False
+
+    async def step(self) -> dict[str, Any] | None:
+        """The next step, None after the last. Raises KvtoolError when the process failed."""
+        # The thread is left behind when nobody waits any more: it ends with the process.
+        line = await trio.to_thread.run_sync(self._next, abandon_on_cancel=True)
+        if line:
+            return dict(json.loads(line))
+        if await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True):
+            errors = self._process.stderr.read() if self._process.stderr is not None else b""
+            text = errors.decode(errors="replace").strip().splitlines()
+            raise KvtoolError(
+                f"nothing more is collected: {text[-1] if text else 'the collector was killed'}"
+            )
+        return None
+
+    def _next(self) -> bytes:
+        process = self._process
+        if process.stdin is None or process.stdout is None:  # pragma: no cover - it was started with both
+            return b""
+        if self._asked:
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        self._asked = True
+        return process.stdout.readline()
 
 
 def _files_at(path: bytes) -> list[bytes]:

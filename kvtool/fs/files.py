@@ -75,7 +75,7 @@ class File:
         self._streamed = 0
         self._staging: Staging | None = None
         self._failed = False
-        self._damaged = False  # a chunk was: a later save may have stored it anew, elsewhere
+        self._stale = False  # chunks may lie elsewhere by now: moved, or stored anew as one was damaged
         self._known_size: int | None = None
 
     @property
@@ -109,13 +109,17 @@ class File:
         self.dirty = self.blank = True
         self.appending = False
 
+    def moved(self) -> None:
+        """Notes that chunks have moved: whoever opens the file next looks their places up anew."""
+        self._stale = True
+
     async def open_for_reading(self) -> None:
         """Looks every chunk up. Raises ChunkMissing, IndexDamaged, OSError (EIO when poisoned)."""
         async with self._lock:
             self._check()
             await self._load()
-            if self._damaged:
-                self._plan, self._damaged = None, False
+            if self._stale:
+                self._drop_plan()
             if self._stream is None and self._staging is None:
                 await self._plan_reading()
 
@@ -138,7 +142,7 @@ class File:
         try:
             return await self._env.reader.read(self._plan, position, offset, size)
         except ChunkCorrupt:
-            self._damaged = True
+            self._stale = True
             raise
 
     async def write(self, offset: int, data: bytes, *, appending: bool = False) -> None:
@@ -211,11 +215,10 @@ class File:
     async def forget_content(self) -> None:
         """Frees the memory that a closed file's content takes."""
         if not self.handles and not self.dirty and not self._lock.locked():
-            if self._plan is not None:
-                self._env.reader.forget(self._plan)
+            self._drop_plan()
             if self._index is not None:
                 self._known_size = self._index.size
-            self._index = self._plan = None
+            self._index = None
 
     def _check(self) -> None:
         if self._failed:
@@ -240,6 +243,11 @@ class File:
         if self._plan is None:
             index = self._require_index()
             self._plan = await trio.to_thread.run_sync(fetch.plan_file, self._env.store, index)
+
+    def _drop_plan(self) -> None:
+        if self._plan is not None:
+            self._env.reader.forget(self._plan)
+        self._plan, self._stale = None, False
 
     async def _append(self, data: bytes) -> None:
         if self._stream is None:
@@ -317,9 +325,8 @@ class File:
     async def _reset(self, index: Index | None) -> None:
         """Drops everything that is not committed; the live content is `index`, or the committed one."""
         stream, self._stream, self._streamed = self._stream, None, 0
-        if self._plan is not None:
-            self._env.reader.forget(self._plan)
-        self._index, self._plan, self._known_size = index, None, None
+        self._drop_plan()
+        self._index, self._known_size = index, None
         if self._staging is not None:
             await self._drop_staging()
         if stream is not None:

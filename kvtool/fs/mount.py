@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ class _Mount:
         store, options = self._store, self._options
         self._worker = IngestWorker(store, options.write_queue, self._lock_fd, nursery)
         self._reader = Reader(
-            store.packs, nursery, read_ahead=options.read_ahead, cache=options.cache, workers=options.workers
+            store, nursery, read_ahead=options.read_ahead, cache=options.cache, workers=options.workers
         )
         env = _MountedFiles(store, self._worker, self._reader, InodeTable(store.layout))
         env.nursery = nursery
@@ -213,12 +213,11 @@ class _Mount:
             "bytes_fetched": self._reader.bytes_fetched,
             "cache_bytes": self._reader.bytes_held,
             "queued_slots": self._worker.queued,
-            "last_collection": {"packs": last.packs, "bytes": last.bytes} if last else None,
+            "last_collection": asdict(last) if last else None,
         }
 
     async def _gc(self, request: dict[str, Any]) -> dict[str, Any]:
-        freed = await self._collection.run(dry_run=bool(request.get("dry_run")))
-        return {"packs": freed.packs, "bytes": freed.bytes}
+        return asdict(await self._collection.run(dry_run=bool(request.get("dry_run"))))
 
     async def _umount(self, _request: dict[str, Any]) -> dict[str, Any]:
         self._stopping.set()

@@ -19,7 +19,7 @@ import trio
 from kvtool.core.readplan import SEGMENT_SIZE, ReadPlan, Segment
 from kvtool.errors import KvtoolError
 from kvtool.store.fetch import fetch_segment
-from kvtool.store.packs import PackFiles
+from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
 _FULL_SPEED = 256 << 10  # bytes read in a row before a start in mid-file counts as sequential
@@ -52,9 +52,9 @@ class Reader:
     """Reads through the segments of all open files; `cache` bytes in all, `workers` reads at once."""
 
     def __init__(
-        self, packs: PackFiles, nursery: trio.Nursery, *, read_ahead: int, cache: int, workers: int
+        self, store: Store, nursery: trio.Nursery, *, read_ahead: int, cache: int, workers: int
     ) -> None:
-        self._packs = packs
+        self._store = store
         self._nursery = nursery
         self._read_ahead = read_ahead
         self._limiter = trio.CapacityLimiter(workers)
@@ -202,7 +202,7 @@ class Reader:
     async def _fetch(self, key: tuple[int, int], held: _Held) -> None:
         try:
             await trio.to_thread.run_sync(
-                fetch_segment, self._packs, held.plan, held.segment, held.buffer, limiter=self._limiter
+                fetch_segment, self._store, held.plan, held.segment, held.buffer, limiter=self._limiter
             )
             self.bytes_fetched += held.segment.length
         except (KvtoolError, OSError) as error:

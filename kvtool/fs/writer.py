@@ -10,6 +10,7 @@ import logging
 import socket
 import subprocess
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import trio
@@ -159,14 +160,28 @@ class IngestWorker:
         """Has the worker look at a chunk that was found damaged."""
         await self.send(wire.encode("suspect", id=chunk_id.hex(), length=length))
 
-    async def note(self) -> None:
-        """Has the worker note the packs used from now on: a mark begins. Raises OSError."""
-        await self._ask(wire.encode("note"))
+    async def note(self) -> int:
+        """Has the worker note the chunks used from now on: a mark begins. Returns the key of the newest
+        pack. Raises OSError.
+        """
+        return int((await self._ask(wire.encode("note")))["newest"])
 
-    async def sweep(self, live: set[int], *, dry_run: bool) -> Collected:
-        """Deletes what neither the mark found nor anybody used since. Raises OSError."""
-        answer = await self._ask(wire.encode("sweep", live=sorted(live), dry_run=dry_run))
-        return Collected(answer["packs"], answer["bytes"])
+    async def forget_notes(self) -> None:
+        """Ends what `note` began."""
+        await self._ask(wire.encode("forget"))
+
+    async def adopt(self, pack_id: str) -> int:
+        """Has the chunks of a new pack lie there from now on; returns its bytes. Raises OSError."""
+        return int((await self._ask(wire.encode("adopt", pack=pack_id)))["bytes"])
+
+    async def drop_packs(self, keys: Sequence[int]) -> Collected:
+        """Deletes packs, but for those that were used since the mark began. Raises OSError."""
+        freed = Collected()
+        while keys:
+            answer = await self._ask(wire.encode("delete", keys=keys))
+            freed += Collected(packs=answer["packs"], bytes=answer["bytes"])
+            keys = answer["left"]
+        return freed
 
     async def stop(self) -> None:
         """Ends the process and waits until it is gone."""

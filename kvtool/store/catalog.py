@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS chunk (id BLOB PRIMARY KEY, pack INTEGER NOT NULL, of
     length INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 """
 _BATCH = 500  # ids in one query
+_SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
 _U64 = 1 << 64
 _DAMAGED = "-damaged"  # the suffix of a file that asks the next writer to rebuild the catalog
 
@@ -122,9 +123,16 @@ class Catalog:
             yield from self._rows(query, batch)
 
     def add_pack(
-        self, pack_id: bytes, size: int, entries: Sequence[Entry], stale: Iterable[bytes] = ()
+        self,
+        pack_id: bytes,
+        size: int,
+        entries: Sequence[Entry],
+        stale: Iterable[bytes] = (),
+        *,
+        moved: bool = False,
     ) -> int:
-        """Takes in a sealed pack and returns its key. A chunk that is known already keeps its place.
+        """Takes in a sealed pack and returns its key. A chunk that is known already keeps its place, unless
+        `moved` says that all have moved here.
 
         The chunks of `stale` lose theirs first: the pack they were in is gone or cut short.
         """
@@ -134,6 +142,8 @@ class Catalog:
             key = cursor.lastrowid
             if key is None:  # pragma: no cover - an INSERT always has one
                 raise OSError(errno.EIO, "the catalog gave no pack key")
+            if moved:
+                self._db.executemany("DELETE FROM chunk WHERE id = ?", ((entry.id,) for entry in entries))
             self._insert(key, entries)
         return key
 
@@ -147,8 +157,27 @@ class Catalog:
         with self._transaction():
             self._db.execute("DELETE FROM chunk WHERE id = ?", (chunk_id,))
 
+    def scan(self) -> Iterator[tuple[bytes, int, int, int]]:
+        """(id, pack, offset, length) of every chunk, by id; changes made meanwhile may be seen or not."""
+        last = b""
+        query = "SELECT id, pack, offset, length FROM chunk WHERE id > ? ORDER BY id LIMIT ?"
+        while rows := list(self._rows(query, (last, _SCAN))):
+            yield from rows
+            last = rows[-1][0]
+
+    def forget_chunks(self, key: int, ids: Iterable[bytes]) -> None:
+        """Forgets those chunks that lie in the pack `key`."""
+        with self._transaction():
+            self._forget_chunks(key, ids)
+
+    def drop_pack(self, key: int, ids: Iterable[bytes]) -> None:
+        """Forgets a pack and its chunks, which are among `ids`: without a look at all others."""
+        with self._transaction():
+            self._forget_chunks(key, ids)
+            self._db.execute("DELETE FROM pack WHERE key = ?", (key,))
+
     def drop_packs(self, keys: Iterable[int]) -> None:
-        """Forgets packs and all chunks in them."""
+        """Forgets packs and all chunks in them, whatever these are."""
         with self._transaction():
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY)")
             self._db.execute("DELETE FROM gone")
@@ -164,6 +193,11 @@ class Catalog:
         self._db.executemany(
             "INSERT OR IGNORE INTO chunk VALUES (?, ?, ?, ?, ?)",
             ((e.id, key, e.offset, e.length, _signed(e.checksum)) for e in entries),
+        )
+
+    def _forget_chunks(self, key: int, ids: Iterable[bytes]) -> None:
+        self._db.executemany(
+            "DELETE FROM chunk WHERE id = ? AND pack = ?", ((chunk_id, key) for chunk_id in ids)
         )
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]

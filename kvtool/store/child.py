@@ -17,18 +17,20 @@ LOG_FORMAT = "kvtool: %(levelname)s %(message)s"
 
 
 def start(
-    module: str, arguments: Sequence[str], descriptors: Sequence[int] = (), stdout: int | None = None
+    module: str, arguments: Sequence[str], descriptors: Sequence[int] = (), *, talks: bool = False
 ) -> "subprocess.Popen[bytes]":
     """Runs a module of kvtool, which calls `settle` first; it inherits `descriptors` under their numbers.
+
+    With `talks` its standard input, output and error are pipes.
 
     To be called from the main thread: the kernel kills the child when the thread that started it ends.
     """
     return subprocess.Popen(
         [sys.executable, "-m", module, "--parent", str(os.getpid()), *arguments],
         pass_fds=descriptors,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE if stdout is not None else None,
+        stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+        stdout=subprocess.PIPE if talks else None,
+        stderr=subprocess.PIPE if talks else None,
         start_new_session=True,
     )
 

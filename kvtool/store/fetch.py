@@ -2,14 +2,19 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeVar
 
 from kvtool.core.index import Index
 from kvtool.core.pack import checksum
 from kvtool.core.readplan import ReadPlan, Run, Segment
 from kvtool.errors import ChunkCorrupt, ChunkMissing
-from kvtool.store.packs import PackFiles
+from kvtool.store.catalog import Location
 from kvtool.store.store import Store
+
+T = TypeVar("T")
+_LOOKS = 4  # at a chunk that seems to be missing
 
 
 def plan_file(store: Store, index: Index) -> ReadPlan:
@@ -17,44 +22,39 @@ def plan_file(store: Store, index: Index) -> ReadPlan:
 
     Raises ChunkMissing naming the first chunk that is not there.
     """
-    placement = store.catalog.place(index)
-    reach = {key: store.packs.data_end(key) for key in set(placement.packs) if not store.packs.is_whole(key)}
-    for i, key in enumerate(placement.packs) if reach else ():
-        if key in reach and placement.offsets[i] + index.length(i) > reach[key]:
-            raise ChunkMissing(
-                f"chunk {index.id(i).hex()} is missing: pack {store.packs.path(key)} is gone or cut short",
-                hint="delete the snapshot, or save it again",
-            )
-    return ReadPlan.build(index, placement)
+    return _looking_again(lambda: _plan(store, index))
 
 
-def fetch_segment(packs: PackFiles, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
+def fetch_segment(store: Store, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
     """Fills the first `segment.length` bytes of `buffer`.
 
     Raises ChunkMissing, ChunkCorrupt (naming the chunk), OSError; the buffer then holds nothing of use.
     """
-    for run in segment.runs:
-        with packs.lease(run.pack) as fd:
-            _read_run(fd, run, buffer)
-    index, checksums = plan.index, plan.placement.checksums
-    position = 0
-    for i in range(segment.first, segment.last):
-        end = index.ends[i] - segment.start
-        if checksum(buffer[position:end]) != checksums[i]:
-            raise ChunkCorrupt(index.id(i), index.length(i), f"pack {packs.path(plan.placement.packs[i])}")
-        position = end
+    try:
+        _fill(store, plan, segment, buffer)
+    except ChunkMissing:
+        # A collection may have moved the chunks since the plan was made.
+        part = plan.index.part(segment.first, segment.last)
+
+        def fill_again() -> None:
+            again = _plan(store, part)
+            _fill(store, again, again.segment(0), buffer)
+
+        _looking_again(fill_again)
 
 
 def read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
     """One chunk, verified by its SHA-256. Raises ChunkMissing, ChunkCorrupt, OSError."""
-    location = store.catalog.find([chunk_id]).get(chunk_id)
-    if location is None or location.length != length:
-        raise ChunkMissing(f"chunk {chunk_id.hex()} ({length} bytes) is not in the store")
-    data = bytearray(length)
+    return _looking_again(lambda: _read_chunk(store, chunk_id, length))
+
+
+def read_at(store: Store, chunk_id: bytes, location: Location) -> bytes:
+    """The chunk that is said to lie at `location`. Raises ChunkMissing, ChunkCorrupt, OSError."""
+    data = bytearray(location.length)
     with store.packs.lease(location.pack) as fd:
-        _read_run(fd, Run(location.pack, location.offset, length, 0), memoryview(data))
+        _read_run(fd, Run(location.pack, location.offset, location.length, 0), memoryview(data))
     if hashlib.sha256(data).digest() != chunk_id:
-        raise ChunkCorrupt(chunk_id, length, f"pack {store.packs.path(location.pack)}")
+        raise ChunkCorrupt(chunk_id, location.length, f"pack {store.packs.path(location.pack)}")
     return bytes(data)
 
 
@@ -69,8 +69,53 @@ def read_file(store: Store, index: Index) -> Iterator[memoryview]:
         segment = plan.segment(number)
         if segment.length > len(buffer):
             buffer = memoryview(bytearray(segment.length))
-        fetch_segment(store.packs, plan, segment, buffer)
+        fetch_segment(store, plan, segment, buffer)
         yield buffer[: segment.length]
+
+
+def _looking_again(action: Callable[[], T]) -> T:
+    """Does it again when a chunk is missing, as a collection may just have moved it; in the end that raises.
+
+    A chunk is always in one place or the other: to miss it twice in a row takes a move in each moment
+    between look-up and open.
+    """
+    for _ in range(_LOOKS - 1):
+        with suppress(ChunkMissing):
+            return action()
+    return action()
+
+
+def _plan(store: Store, index: Index) -> ReadPlan:
+    placement = store.catalog.place(index)
+    reach = {key: store.packs.data_end(key) for key in set(placement.packs) if not store.packs.is_whole(key)}
+    for i, key in enumerate(placement.packs) if reach else ():
+        if key in reach and placement.offsets[i] + index.length(i) > reach[key]:
+            raise ChunkMissing(
+                f"chunk {index.id(i).hex()} is missing: pack {store.packs.path(key)} is gone or cut short",
+                hint="delete the snapshot, or save it again",
+            )
+    return ReadPlan.build(index, placement)
+
+
+def _fill(store: Store, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
+    for run in segment.runs:
+        with store.packs.lease(run.pack) as fd:
+            _read_run(fd, run, buffer)
+    index, checksums = plan.index, plan.placement.checksums
+    position = 0
+    for i in range(segment.first, segment.last):
+        end = index.ends[i] - segment.start
+        if checksum(buffer[position:end]) != checksums[i]:
+            where = f"pack {store.packs.path(plan.placement.packs[i])}"
+            raise ChunkCorrupt(index.id(i), index.length(i), where)
+        position = end
+
+
+def _read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
+    location = store.catalog.find([chunk_id]).get(chunk_id)
+    if location is None or location.length != length:
+        raise ChunkMissing(f"chunk {chunk_id.hex()} ({length} bytes) is not in the store")
+    return read_at(store, chunk_id, location)
 
 
 def _read_run(fd: int, run: Run, buffer: memoryview) -> None:

@@ -6,7 +6,7 @@ before that leaves nothing behind.
 
 import hashlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -53,13 +53,17 @@ class Ingest:
         self._reach: dict[int, int] = {}  # pack key -> where its data ends at most
         self._writer: PackWriter | None = None
         self._new_bytes = 0
-        self.packs_used: set[int] = set()
         self._carry = read_chunk(store, *resume) if resume else b""
 
     @property
     def headroom(self) -> int:
         """The bytes that `feed` needs in front of the data."""
         return self._sizes.max_size
+
+    @property
+    def ids(self) -> Sequence[bytes]:
+        """The chunks so far, in order."""
+        return self._ids
 
     @property
     def digest(self) -> bytes:
@@ -81,8 +85,7 @@ class Ingest:
         self._take(memoryview(self._carry), final=True)
         if self._writer is not None:
             size = self._writer.seal(sync=self._store.sync)
-            key = self._store.catalog.add_pack(self._writer.id, size, self._writer.entries, self._stale)
-            self.packs_used.add(key)
+            self._store.catalog.add_pack(self._writer.id, size, self._writer.entries, self._stale)
             self._writer = None
         return Saved(self._lengths, b"".join(self._ids), len(self._fresh), self._new_bytes)
 
@@ -109,7 +112,6 @@ class Ingest:
                 continue
             if (location := known.get(chunk_id)) is not None:
                 if location.length == len(piece) and self._is_present(location):
-                    self.packs_used.add(location.pack)
                     continue
                 self._stale.add(chunk_id)
             self._fresh.add(chunk_id)

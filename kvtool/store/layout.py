@@ -61,6 +61,11 @@ class Layout:
         return self.root / "quarantine"
 
     @property
+    def synced(self) -> Path:
+        """Its modification time says since when everything older has been on the disk."""
+        return self.root / "synced"
+
+    @property
     def control(self) -> Path:
         """The socket of the running mount."""
         return self.root / "control.sock"

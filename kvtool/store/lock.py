@@ -1,7 +1,6 @@
 """One writer a store: an flock on STORE/lock, released by the kernel when its last holder dies.
 
-The pid in the file is only information for the error message. What is still written there when the lock
-is free says that its last holder did not stop cleanly, and in which boot it ran.
+The file says in which boot its last holder ran, and its pid, in place of which a clean stop leaves a `-`.
 """
 
 import fcntl
@@ -12,6 +11,7 @@ from pathlib import Path
 from kvtool.errors import StoreLocked
 from kvtool.store.layout import Layout
 
+_NOBODY = "-"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -25,11 +25,11 @@ class StoreLock:
 
     def mended(self) -> None:
         """Notes that what the last stop left has been mended: from here on it is this boot's writer."""
-        _write(self.fd, _BOOT_ID.read_text().strip())
+        _write(self.fd, _this_boot())
 
     def release(self) -> None:
         """Lets go after a clean stop."""
-        os.ftruncate(self.fd, 0)
+        _write(self.fd, _this_boot(), holder=_NOBODY)
         os.close(self.fd)
 
 
@@ -45,11 +45,11 @@ def acquire(layout: Layout) -> StoreLock:
             f"store {layout.root} is in use by process {pid}",
             hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`",
         ) from None
-    _, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
-    this_boot = _BOOT_ID.read_text().strip()
+    holder, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
+    this_boot = _this_boot()
     # An earlier boot stays noted until its damage is mended: this process may be killed before.
     _write(fd, boot or this_boot)
-    return StoreLock(fd, unclean=bool(boot), rebooted=bool(boot) and boot != this_boot)
+    return StoreLock(fd, unclean=bool(boot) and holder != _NOBODY, rebooted=bool(boot) and boot != this_boot)
 
 
 def is_held(layout: Layout) -> bool:
@@ -67,7 +67,11 @@ def is_held(layout: Layout) -> bool:
     return False
 
 
-def _write(fd: int, boot: str) -> None:
-    text = f"{os.getpid()} {boot}\n".encode()
+def _this_boot() -> str:
+    return _BOOT_ID.read_text().strip()
+
+
+def _write(fd: int, boot: str, holder: str | None = None) -> None:
+    text = f"{holder or os.getpid()} {boot}\n".encode()
     os.pwrite(fd, text, 0)
     os.ftruncate(fd, len(text))

@@ -4,7 +4,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -161,6 +161,16 @@ def read_entries(path: Path) -> tuple[bytes, int, list[Entry]]:
         trailer = pack.decode_trailer(file.read(pack.TRAILER_SIZE), size)
         file.seek(trailer.footer_offset)
         return pack_id, size, pack.decode_footer(file.read(trailer.footer_size), trailer)
+
+
+def damaged_chunks(path: Path, entries: Iterable[Entry]) -> list[bytes]:
+    """The ids of the chunks in a pack whose data does not have the checksum of its footer. Raises OSError."""
+    with path.open("rb") as file:
+        return [
+            entry.id
+            for entry in entries
+            if pack.checksum(os.pread(file.fileno(), entry.length, entry.offset)) != entry.checksum
+        ]
 
 
 def list_packs(layout: Layout) -> dict[bytes, int]:

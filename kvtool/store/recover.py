@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import CatalogDamaged, PackDamaged
-from kvtool.store import catalog, lock, packs, stubs
+from kvtool.store import catalog, durable, lock, packs, stubs
 from kvtool.store import layout as store_layout
 from kvtool.store.layout import Layout
 from kvtool.store.lock import StoreLock
@@ -27,6 +27,7 @@ class Recovered:
     packs_taken_in: int = 0
     packs_gone: int = 0
     packs_quarantined: int = 0
+    chunks_damaged: int = 0
     catalog_rebuilt: bool = False
 
     def __str__(self) -> str:
@@ -102,14 +103,16 @@ def _empty(folder: Path) -> int:
 
 
 def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
-    """Takes in packs that the catalog does not know, forgets those that are gone or damaged."""
+    """Takes in packs that the catalog does not know, forgets those that are gone or damaged.
+
+    With `check_all`, after a power cut, also looks at every footer, and at the data of young packs.
+    """
     known = {row.id: row for row in store.catalog.packs()}
     there = packs.list_packs(store.layout)
     gone = [row for row in known.values() if there.get(row.id) != row.size]
     if check_all:
-        gone += [
-            row for row in known.values() if there.get(row.id) == row.size and not _is_sound(store, row.id)
-        ]
+        whole = [row for row in known.values() if there.get(row.id) == row.size]
+        gone += [row for row in whole if not _is_sound(store, row.id)]
     if gone:
         log.warning(
             "%d packs that the catalog knows are gone or damaged: chunks that no other holds are lost",
@@ -133,6 +136,8 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
         else:
             store.catalog.add_pack(pack_id, size, entries)
             done.packs_taken_in += 1
+    if check_all:
+        done.chunks_damaged = _forget_damaged(store)
 
 
 def _is_sound(store: Store, pack_id: bytes) -> bool:
@@ -141,3 +146,17 @@ def _is_sound(store: Store, pack_id: bytes) -> bool:
     except (PackDamaged, OSError):
         return False
     return True
+
+
+def _forget_damaged(store: Store) -> int:
+    """Forgets the chunks that a power cut has taken from young packs. Returns how many."""
+    count = 0
+    for row in store.catalog.packs():
+        path = store.layout.pack(row.id)
+        if durable.may_be_lost(store.layout, path):
+            ids = packs.damaged_chunks(path, packs.read_entries(path)[2])
+            if ids:
+                log.warning("pack %s: %d chunks are damaged and forgotten", path, len(ids))
+                store.catalog.forget_chunks(row.key, ids)
+                count += len(ids)
+    return count

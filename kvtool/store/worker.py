@@ -11,13 +11,15 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kvtool.errors import ChunkCorrupt, ChunkMissing, KvtoolError, reason
-from kvtool.store import child, collect, wire
+from kvtool.store import child, collect, compact, wire
+from kvtool.store.collect import Collected
 from kvtool.store.fetch import read_chunk
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
@@ -25,6 +27,7 @@ from kvtool.store.slots import Slots
 from kvtool.store.store import Store
 
 log = logging.getLogger("kvtool.worker")
+_STEP = 0.02  # seconds that a save waits for a step of a collection, beside the pack that is under way
 
 
 class Worker:
@@ -34,8 +37,7 @@ class Worker:
         self._store = store
         self._slots = slots
         self._streams: dict[int, Ingest] = {}
-        self._noted: set[int] | None = None
-        self._newest = 0
+        self._noted: set[bytes] | None = None
 
     def handle(self, message: dict[str, Any]) -> list[bytes]:
         """Does what one frame asks, and returns the frames to answer with."""
@@ -50,10 +52,9 @@ class Worker:
         if operation == "suspect":
             self._suspect(bytes.fromhex(message["id"]), message["length"])
             return []
-        if operation == "note":
-            return [self._answered("noted", self._note)]
-        if operation == "sweep":
-            return [self._answered("swept", lambda: self._sweep(**message))]
+        if operation in {"note", "forget", "adopt", "delete"}:
+            step = getattr(self, f"_{operation}")
+            return [self._answered(operation, lambda: step(**message))]
         raise ValueError(f"unknown operation {operation!r}")
 
     def _guard(self, action: Any, *, stream: int, **fields: Any) -> list[bytes]:
@@ -89,7 +90,7 @@ class Worker:
             raise OSError(errno.EIO, "the bytes that arrived in the worker are not those that were written")
         saved = ingest.finish()
         if self._noted is not None:
-            self._noted |= ingest.packs_used
+            self._noted.update(ingest.ids)
         del self._streams[stream]
         body = saved.lengths.tobytes() + saved.ids
         return [
@@ -112,22 +113,32 @@ class Worker:
         except (KvtoolError, OSError) as error:
             log.warning("chunk %s cannot be checked: %s", chunk_id.hex(), error)
 
-    def _note(self) -> dict[str, int]:
-        """A mark begins: what is sealed or used from here on is spared."""
-        self._noted, self._newest = set(), collect.newest_pack(self._store)
+    def _note(self) -> dict[str, Any]:
+        """A mark begins: what is used from here on is spared."""
+        self._noted = set()
+        return {"newest": collect.newest_pack(self._store)}
+
+    def _forget(self) -> dict[str, Any]:
+        """The collection is over."""
+        self._noted = None
         return {}
 
-    def _sweep(self, live: list[int], dry_run: bool) -> dict[str, int]:
-        """The short second half of a collection, between two frames: no save can come between."""
-        spared = set(live) | (self._noted or set())
-        for ingest in self._streams.values():
-            spared |= ingest.packs_used
-        self._noted = None
-        doomed = collect.unneeded(self._store, spared, self._newest)
-        freed = collect.sweep(self._store, doomed, dry_run=dry_run)
-        return {"packs": freed.packs, "bytes": freed.bytes}
+    def _adopt(self, pack: str) -> dict[str, Any]:
+        return {"bytes": compact.adopt(self._store, bytes.fromhex(pack))}
 
-    def _answered(self, op: str, action: Callable[[], dict[str, int]]) -> bytes:
+    def _delete(self, keys: list[int]) -> dict[str, Any]:
+        """Deletes packs that nothing uses, for a short while; the rest of the keys is `left`."""
+        if self._noted is None:
+            raise OSError(errno.EIO, "the worker that noted what is used is gone")
+        needed = self._noted.union(*(ingest.ids for ingest in self._streams.values()))
+        end = time.monotonic() + _STEP
+        freed, done = Collected(), 0
+        while done < len(keys) and time.monotonic() < end:
+            freed = sum(collect.drop(self._store, [keys[done]], needed), freed)
+            done += 1
+        return {"packs": freed.packs, "bytes": freed.bytes, "left": keys[done:]}
+
+    def _answered(self, op: str, action: Callable[[], dict[str, Any]]) -> bytes:
         """The frame that answers a step of a collection, with what went wrong if something did."""
         try:
             return wire.encode(op, **action())

@@ -306,7 +306,7 @@ def test_chunk_dry_run_and_gc_beside_a_mount(mount: MountedStore) -> None:
     did = mount.json("gc")
     assert did == would | {"dry_run": False}
     assert len(pack_paths(Layout(mount.store, mount.stubs))) == 1
-    assert mount.json("status")["last_collection"] == {"packs": 1, "bytes": did["bytes"]}
+    assert mount.json("status")["last_collection"] == {"packs": 1, "rewritten": 0, "bytes": did["bytes"]}
     assert mount.kvtool("gc").stdout.startswith("0 packs")
     (mount.dir / "a").write_bytes(DATA)
     mount.remount()

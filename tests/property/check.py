@@ -11,9 +11,11 @@ from pathlib import Path
 from kvtool.core import chunker
 from kvtool.core import index as chunk_index
 from kvtool.core.index import Index
-from kvtool.core.pack import Entry, checksum
+from kvtool.core.pack import HEADER_SIZE, TRAILER_SIZE, Entry, checksum
 from kvtool.store import packs
 from kvtool.store.layout import Layout
+
+ENTRY_SIZE = 56  # of one chunk in a pack's footer
 
 
 def stub_files(stubs: Path) -> Iterator[bytes]:
@@ -87,12 +89,19 @@ def check_store(store: Path, stubs: Path) -> dict[bytes, bytes]:
 
 
 def check_collected(store: Path, stubs: Path, before: dict[bytes, bytes]) -> None:
-    """Check what a collection leaves: all snapshots as before, and no pack that none of them needs."""
+    """Check what a collection leaves: all snapshots as before, no pack that none of them needs, and of what
+    the packs hold at most a quarter dead.
+    """
     assert check_store(store, stubs) == before, "a collection changed a snapshot"
     needed = set()
     for name in stub_files(stubs):
         with open(os.path.join(os.fsencode(stubs), name), "rb") as file:
             needed |= {chunk_id for chunk_id, _ in chunk_index.decode(file.read()).chunks()}
+    live = {}
+    total = 0
     for path in (store / "packs").rglob("*.pack"):
-        _, _, entries = packs.read_entries(path)
+        _, size, entries = packs.read_entries(path)
+        total += size - HEADER_SIZE - TRAILER_SIZE
+        live.update({entry.id: entry.length + ENTRY_SIZE for entry in entries if entry.id in needed})
         assert any(entry.id in needed for entry in entries), f"{path} is wholly dead, and was not collected"
+    assert 3 * total <= 4 * sum(live.values()), "more than a quarter of what the packs hold is dead"

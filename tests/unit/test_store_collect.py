@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvtool.errors import IndexDamaged, NoStore
-from kvtool.store import collect, stubs
+from kvtool.store import catalog, collect, collector, stubs
 from kvtool.store.collect import Collected
 from kvtool.store.store import Store
 from tests.stores import listing, pack_paths, read, save, stub
@@ -21,33 +21,24 @@ def test_only_packs_that_no_snapshot_needs_go(store: Store) -> None:
     both = save(store, A + B, "d/both")
     save(store, random_bytes(4000, 3), "c")
     assert len(pack_paths(store)) == 3
-    assert collect.collect(store) == Collected(0, 0)
+    assert collector.run(store) == Collected()
     os.unlink(stub(store, "c"))
     size = max(row.size for row in store.catalog.packs() if row.key == 3)
-    assert collect.collect(store) == Collected(1, size)
+    assert collector.run(store) == Collected(packs=1, bytes=size)
     os.unlink(stub(store, "a"))
-    assert collect.collect(store) == Collected(0, 0)
+    assert collector.run(store) == Collected()
     assert read(store, both) == A + B
     os.unlink(stub(store, "d/both"))
-    assert collect.collect(store).packs == 2
+    assert collector.run(store).packs == 2
     assert pack_paths(store) == []
     assert store.catalog.packs() == []
     assert store.catalog.chunk_count() == 0
 
 
-def test_a_pack_of_which_one_chunk_is_needed_stays_whole(store: Store) -> None:
-    save(store, A + B, "old")
-    part = save(store, A[:2000], "part")
-    os.unlink(stub(store, "old"))
-    collect.collect(store)
-    assert len(pack_paths(store)) == 2
-    assert read(store, part) == A[:2000]
-
-
 def test_what_was_freed_can_be_saved_again(store: Store) -> None:
     save(store, A, "a")
     os.unlink(stub(store, "a"))
-    collect.collect(store)
+    collector.run(store)
     assert read(store, save(store, A)) == A
 
 
@@ -55,7 +46,7 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
     save(store, A, "a")
     os.unlink(stub(store, "a"))
     before = listing(store.layout.packs, store.layout.stubs)
-    assert collect.collect(store, dry_run=True).packs == 1
+    assert collector.run(store, dry_run=True).packs == 1
     assert listing(store.layout.packs, store.layout.stubs) == before
     assert len(store.catalog.packs()) == 1
 
@@ -77,15 +68,15 @@ def test_a_file_that_is_no_stub_stops_it(store: Store, kind: str) -> None:
             path.write_bytes(Path(os.fsdecode(stub(store, "z"))).read_bytes()[:-1])
     before = listing(store.layout.packs)
     with pytest.raises(IndexDamaged, match="foreign"):
-        collect.collect(store)
+        collector.run(store)
     assert listing(store.layout.packs) == before
     path.unlink()
-    assert collect.collect(store).packs == 1
+    assert collector.run(store).packs == 1
 
 
 def test_an_incomplete_stub_does_not_stop_it(store: Store) -> None:
     stubs.create(store.layout, stub(store, "half"), 0o600, None, None)
-    assert collect.collect(store) == Collected(0, 0)
+    assert collector.run(store) == Collected()
 
 
 @pytest.mark.parametrize("state", ["absent", "another"])
@@ -97,7 +88,7 @@ def test_without_its_stub_tree_nothing_is_called_unneeded(store: Store, state: s
     else:
         store.layout.stub_store_id.write_text("0" * 32)
     with pytest.raises(NoStore):
-        collect.collect(store)
+        collector.run(store)
     assert len(pack_paths(store)) == 1
 
 
@@ -106,34 +97,47 @@ def test_a_missing_chunk_of_a_snapshot_does_not_stop_it(store: Store) -> None:
     save(store, B, "b")
     store.catalog.drop_packs([1])
     os.unlink(stub(store, "b"))
-    assert collect.collect(store).packs == 1
+    assert collector.run(store).packs == 1
 
 
 def test_a_pack_that_is_already_gone_is_no_trouble(store: Store) -> None:
     save(store, A, "a")
     os.unlink(stub(store, "a"))
     pack_paths(store)[0].unlink()
-    assert collect.collect(store).packs == 1
+    assert collector.run(store).packs == 1
     assert store.catalog.packs() == []
 
 
-def test_packs_younger_than_the_mark_stay(store: Store) -> None:
+def test_packs_younger_than_the_mark_are_left_out(store: Store) -> None:
     save(store, A)
     newest = collect.newest_pack(store)
     save(store, B)
-    assert collect.unneeded(store, set(), newest) == [newest]
-    assert collect.unneeded(store, {newest}, newest) == []
+    assert [use.key for use in collect.survey(store, set(), newest).dead] == [newest]
 
 
 def test_of_no_packs_the_newest_is_none(store: Store) -> None:
     assert collect.newest_pack(store) == 0
-    assert collect.collect(store) == Collected(0, 0)
+    assert collector.run(store) == Collected()
 
 
-def test_chunks_are_looked_up_in_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "_BATCH", 3)
+def test_all_of_a_large_catalog_is_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_SCAN", 3)
     for number in range(5):
         save(store, random_bytes(2000, 10 + number), f"n{number}")
     os.unlink(stub(store, "n2"))
-    assert collect.collect(store).packs == 1
-    assert len(collect.mark(store)) == 4
+    survey = collect.survey(store, collect.mark(store), collect.newest_pack(store))
+    assert [use.key for use in survey.dead] == [3]
+    assert [use.dead for use in survey.uses if use.key != 3] == [0] * 4
+    assert collector.run(store).packs == 1
+
+
+def test_a_pack_with_the_last_copy_of_a_needed_chunk_stays_even_if_it_is_damaged(store: Store) -> None:
+    index = save(store, A, "a")
+    store.catalog.forget_chunk(index.id(0))
+    os.unlink(stub(store, "a"))
+    save(store, A[: index.ends[0]] + B, "b")
+    store.catalog.forget_chunk(index.id(0))
+    collector.run(store)
+    assert len(pack_paths(store)) == 2
+    os.unlink(stub(store, "b"))
+    assert collector.run(store).packs == 2

@@ -26,7 +26,7 @@ def segments(store: Store, index: Index, size: int) -> list[bytes]:
     for number in range(len(read_plan)):
         segment = read_plan.segment(number)
         buffer = memoryview(bytearray(b"\xee" * (segment.length + 10)))
-        fetch_segment(store.packs, read_plan, segment, buffer)
+        fetch_segment(store, read_plan, segment, buffer)
         assert buffer[segment.length :] == b"\xee" * 10
         found.append(bytes(buffer[: segment.length]))
     return found

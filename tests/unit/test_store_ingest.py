@@ -205,15 +205,13 @@ def test_a_given_up_save_leaves_nothing(store: Store) -> None:
     assert list(store.layout.incoming.iterdir()) == []
 
 
-def test_the_packs_that_a_save_uses_are_known(store: Store) -> None:
+def test_the_chunks_of_a_save_under_way_are_known(store: Store) -> None:
     data = random_bytes(20_000)
-    save(store, data)
-    [old] = store.catalog.packs()
+    index = save(store, data)
     ingest = Ingest(store)
     feed(ingest, [data, random_bytes(5000, 8)])
-    assert ingest.packs_used == {old.key}
-    ingest.finish()
-    assert ingest.packs_used == {row.key for row in store.catalog.packs()}
+    assert list(ingest.ids[: len(index) - 1]) == [index.id(i) for i in range(len(index) - 1)]
+    assert ingest.finish().ids == b"".join(ingest.ids)
 
 
 def test_two_saves_of_the_same_at_once_are_both_whole(store: Store) -> None:

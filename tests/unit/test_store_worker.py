@@ -11,6 +11,7 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import xxhash
 
 from kvtool.core.index import Index
-from kvtool.store import child, lock, slots, wire
+from kvtool.store import child, collect, compact, lock, slots, wire
 from kvtool.store.layout import Layout
 from kvtool.store.slots import DATA_SIZE, Slots
 from kvtool.store.store import Store
@@ -72,7 +73,7 @@ class Hand:
     def settle(self) -> None:
         """Returns when the worker has done all that was sent."""
         self.send("note")
-        assert self.receive()[0] == {"op": "noted"}
+        assert self.receive()[0]["op"] == "note"
 
     def close(self) -> None:
         self._file.close()
@@ -195,53 +196,75 @@ def test_a_save_that_cannot_write_fails_with_its_errno(hand: Hand, layout: Layou
     assert hand.data(2, random_bytes(5000)) == []
 
 
-def test_a_sweep_spares_what_is_live_noted_in_use_or_younger(hand: Hand, layout: Layout) -> None:
-    contents = {name: random_bytes(4000, seed) for seed, name in enumerate(("live", "noted", "used", "dead"))}
+def test_a_collection_spares_what_was_used_since_it_began(hand: Hand, layout: Layout) -> None:
+    contents = {name: random_bytes(4000, seed) for seed, name in enumerate(("noted", "used", "dead"))}
     store = Store.open(layout, writable=True)
     keys = {}
     for name, data in contents.items():
         keys[name] = store.catalog.place(save(store, data)).packs[0]
-    hand.settle()  # the mark begins
+    hand.send("note")
+    assert hand.receive()[0] == {"op": "note", "newest": 3}
     hand.send("begin", stream=1)
     hand.data(1, contents["noted"])
     hand.finish(1, contents["noted"])
     hand.send("begin", stream=2)
     hand.data(2, contents["used"])
-    hand.send("begin", stream=3)
-    hand.data(3, b"young" * 100)
-    hand.finish(3, b"young" * 100)
-    before = pack_paths(layout)
-    hand.send("sweep", live=[keys["live"]], dry_run=True)
-    dry, _ = hand.receive()
-    assert (dry["op"], dry["packs"]) == ("swept", 1)
-    assert pack_paths(layout) == before
+    hand.send("delete", keys=list(keys.values()))
+    answer, _ = hand.receive()
+    assert (answer["op"], answer["packs"], answer["left"]) == ("delete", 1, [])
+    assert {row.key for row in store.catalog.packs()} == {keys["noted"], keys["used"]}
+    assert len(pack_paths(layout)) == 2
+    hand.send("drop", stream=2)
+    hand.send("forget")
+    assert hand.receive()[0] == {"op": "forget"}
+    hand.settle()  # the next mark begins: nobody has used anything since
+    hand.send("delete", keys=[keys["noted"], keys["used"]])
+    assert hand.receive()[0]["packs"] == 2
+    assert pack_paths(layout) == []
+    store.close()
+
+
+def test_a_new_pack_is_adopted_before_the_old_ones_go(hand: Hand, layout: Layout) -> None:
+    store = Store.open(layout, writable=True)
+    index = save(store, random_bytes(4000, 1), "a")
+    [old] = store.catalog.packs()
     hand.settle()
-    hand.send("sweep", live=[keys["live"], keys["noted"]], dry_run=False)
-    swept, _ = hand.receive()
-    assert swept == dry | {"packs": 2, "bytes": swept["bytes"]}  # dead, and what was young at the first mark
-    left = {row.key for row in store.catalog.packs()}
-    assert left == {keys["live"], keys["noted"], keys["used"]}
+    survey = collect.survey(store, collect.mark(store), old.key)
+    [step] = compact.rewrite(store, replace(survey, uses=[survey.uses[0]._replace(size=1 << 20)]))
+    assert step.sources == [old.key]
+    hand.send("adopt", pack=step.pack_id.hex())
+    new = layout.pack(step.pack_id)
+    assert hand.receive()[0] == {"op": "adopt", "bytes": new.stat().st_size}
+    assert read(store, index) == random_bytes(4000, 1)
+    hand.send("delete", keys=step.sources)
+    assert hand.receive()[0]["packs"] == 1
+    assert pack_paths(layout) == [new]
+    assert read(store, index) == random_bytes(4000, 1)
+    new.write_bytes(b"damaged")
+    hand.send("adopt", pack=step.pack_id.hex())
+    assert hand.receive()[0]["errno"] == errno.EIO
     store.close()
 
 
 def test_a_damaged_catalog_fails_the_collection_and_not_the_worker(hand: Hand, layout: Layout) -> None:
     hand.send("note")
-    assert hand.receive()[0] == {"op": "noted"}  # by now it has opened the catalog
+    assert hand.receive()[0] == {"op": "note", "newest": 0}  # by now it has opened the catalog
     with sqlite3.connect(layout.catalog) as catalog:
         catalog.execute("DROP TABLE pack")
     catalog.close()
     hand.send("note")
     answer = hand.receive()[0]
-    assert (answer["op"], answer["errno"]) == ("noted", errno.EIO)
-    hand.send("sweep", live=[], dry_run=False)
+    assert (answer["op"], answer["errno"]) == ("note", errno.EIO)
+    hand.send("delete", keys=[1])
     assert hand.receive()[0]["errno"] == errno.EIO
 
 
-def test_a_sweep_without_a_mark_deletes_nothing(hand: Hand, layout: Layout) -> None:
+def test_without_a_mark_nothing_is_deleted(hand: Hand, layout: Layout) -> None:
     with open_store(layout.root.parent) as store:
         save(store, random_bytes(4000))
-    hand.send("sweep", live=[], dry_run=False)
-    assert hand.receive()[0] == {"op": "swept", "packs": 0, "bytes": 0}
+    hand.send("delete", keys=[1])
+    answer = hand.receive()[0]
+    assert (answer["op"], answer["errno"]) == ("delete", errno.EIO)
     assert len(pack_paths(layout)) == 1
 
 

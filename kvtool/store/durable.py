@@ -1,0 +1,44 @@
+"""What survives a power cut: file systems written out, and a mark that says up to when they were."""
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+from kvtool.store.layout import Layout
+
+_SLACK = 10.0  # seconds: file systems keep coarser times than the clock
+
+
+def sync_all(layout: Layout) -> None:
+    """Has everything in store and stub tree survive a power cut (syncfs(2)), and notes when. Raises OSError.
+
+    A collection does so before it deletes anything: a snapshot that was replaced or deleted may come back
+    after a power cut as long as that is not on the disk, and would then lack what was deleted.
+    """
+    began = time.time()
+    for folder in (layout.root, layout.stubs):
+        _syncfs(folder)
+    mark = os.open(layout.synced, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.utime(mark, (began, began))
+    finally:
+        os.close(mark)
+
+
+def may_be_lost(layout: Layout, path: Path) -> bool:
+    """Whether a power cut may have hit the file at `path`: it was written after the last `sync_all`."""
+    try:
+        return path.stat().st_mtime > layout.synced.stat().st_mtime - _SLACK
+    except FileNotFoundError:
+        return True
+
+
+def _syncfs(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(fd)
