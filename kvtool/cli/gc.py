@@ -28,7 +28,8 @@ def run(call: Call) -> int:
     store_layout.open_existing(layout)
     leftovers = 0
     try:
-        freed = Collected(**control.ask(layout, "gc", dry_run=dry_run))
+        answer = control.ask(layout, "gc", dry_run=dry_run)
+        freed = Collected(answer["packs"], answer["rewritten"], answer["bytes"])
     except control.NotRunning:
         if dry_run:
             freed = collector.run(Store.open(layout, writable=False), dry_run=True)

@@ -142,9 +142,7 @@ class Collector:
         if await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True):
             errors = self._process.stderr.read() if self._process.stderr is not None else b""
             text = errors.decode(errors="replace").strip().splitlines()
-            raise KvtoolError(
-                f"nothing more is collected: {text[-1] if text else 'the collector was killed'}"
-            )
+            raise KvtoolError(f"the collection stops: {text[-1] if text else 'its process was killed'}")
         return None
 
     def _next(self) -> bytes:
