@@ -1,20 +1,27 @@
 """The file system in this process with a real worker, for tests that run in its event loop."""
 
+import queue
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from kvtool.core.chunker import ChunkSizes
+from kvtool.errors import KvtoolError
+from kvtool.fs.collection import Collection, Collector
 from kvtool.fs.files import Environment
 from kvtool.fs.inodes import ROOT, InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.types import Attr, Caller
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import recover, slots
+from kvtool.store import collector, recover, slots
+from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 from tests.stores import SIZES, layout_in
 
@@ -104,3 +111,49 @@ def serve(root: Path, act: Callable[[Service], Awaitable[None]], **options: obje
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from group
+
+
+class ThreadCollection(Collection):
+    """A collection whose collector runs in a thread; the mount's is a process, which takes longer to start.
+
+    `meanwhile` is called before each step of the collector is handled, with that step.
+    """
+
+    async def meanwhile(self, step: dict[str, Any] | None) -> None:
+        """Nothing, unless a test replaces it."""
+
+    @asynccontextmanager
+    async def _collector(self, newest: int, *, dry_run: bool) -> AsyncIterator[Collector]:
+        yield _InThread(self, self._env.store.layout, newest, dry_run=dry_run)
+
+
+class _InThread(Collector):
+    def __init__(self, collection: ThreadCollection, layout: Layout, newest: int, *, dry_run: bool) -> None:
+        self._collection = collection
+        self._steps: queue.SimpleQueue[dict[str, Any] | Exception | None] = queue.SimpleQueue()
+        self._go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        threading.Thread(target=self._run, args=(layout, newest, dry_run), daemon=True).start()
+
+    def _run(self, layout: Layout, newest: int, dry_run: bool) -> None:
+        def say(step: dict[str, Any]) -> None:
+            self._steps.put(step)
+            self._go_on.get(timeout=LIMIT)
+
+        self._go_on.get(timeout=LIMIT)
+        try:
+            store = Store.open(layout, writable=False)
+            try:
+                collector.steps(store, newest, say, dry_run=dry_run)
+            finally:
+                store.close()
+            self._steps.put(None)
+        except (KvtoolError, OSError) as error:
+            self._steps.put(error)
+
+    async def step(self) -> dict[str, Any] | None:
+        self._go_on.put(True)
+        step = await trio.to_thread.run_sync(partial(self._steps.get, timeout=LIMIT))
+        if isinstance(step, Exception):
+            raise step
+        await self._collection.meanwhile(step)
+        return step

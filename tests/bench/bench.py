@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import loads, throughput
+from tests.bench import loads, throughput, upkeep
 from tests.bench.peers import PEERS
 from tests.bench.results import Plan, Results
 from tests.mounts import interrupt_once, temporary_folder
@@ -21,6 +21,8 @@ CASES: dict[str, Case] = {
     "latency": loads.latency,
     "memory": loads.memory,
     "turns": loads.turns,
+    "collection": upkeep.collection,
+    "month": upkeep.month,
     "llama": loads.llama,
 }
 QUICK = [name for name in CASES if name != "llama"]

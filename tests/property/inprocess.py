@@ -4,8 +4,8 @@ its own.
 
 import queue
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,57 +14,18 @@ import trio
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import KvtoolError
-from kvtool.fs.collection import Collection, Collector
 from kvtool.fs.files import Environment
 from kvtool.fs.inodes import InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import collector, recover
+from kvtool.store import recover
 from kvtool.store.layout import Layout
-from kvtool.store.store import Store
 from tests.property.draws import CHUNK_SIZES
 from tests.property.kernel import Kernel
+from tests.service import ThreadCollection
 
 LIMIT = 240.0  # seconds that any call may take
-
-
-class _Threaded(Collector):
-    """The collector in a thread; the mount's is a process, which takes longer to start."""
-
-    def __init__(self, layout: Layout, newest: int) -> None:
-        self._steps: queue.SimpleQueue[dict[str, Any] | Exception | None] = queue.SimpleQueue()
-        self._go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, args=(layout, newest), daemon=True)
-        self._thread.start()
-
-    def _run(self, layout: Layout, newest: int) -> None:
-        def say(step: dict[str, Any]) -> None:
-            self._steps.put(step)
-            self._go_on.get(timeout=LIMIT)
-
-        self._go_on.get(timeout=LIMIT)
-        store = Store.open(layout, writable=False)
-        try:
-            collector.steps(store, newest, say, dry_run=False)
-        except (KvtoolError, OSError) as error:
-            self._steps.put(error)
-        finally:
-            store.close()
-        self._steps.put(None)
-
-    async def step(self) -> dict[str, Any] | None:
-        self._go_on.put(True)
-        step = await trio.to_thread.run_sync(partial(self._steps.get, timeout=LIMIT))
-        if isinstance(step, Exception):
-            raise step
-        return step
-
-
-class _Collection(Collection):
-    @asynccontextmanager
-    async def _collector(self, newest: int, *, dry_run: bool) -> AsyncIterator[Collector]:
-        yield _Threaded(self._env.store.layout, newest)
 
 
 class Session:
@@ -103,7 +64,7 @@ class Session:
             reader = Reader(store, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
             env = Environment(store, worker, reader, InodeTable(self.layout))
             self.vfs = Vfs(env)
-            self.collection = _Collection(env)
+            self.collection = ThreadCollection(env)
             worker.start()
             ready.put(None)
             await self._stopped.wait()
