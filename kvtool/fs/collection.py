@@ -115,9 +115,8 @@ class Collection:
         for inode in self._env.inodes:
             if inode.file is not None:
                 ids |= inode.file.chunk_ids()
-        unlinked = {inode for inode in self._env.inodes if inode.detached is not None}
-        for inode in noted | unlinked:
-            if inode.linked or inode.detached is not None:
+        for inode in noted:
+            if inode.linked:
                 for path in _files_at(self._env.inodes.path(inode)):
                     try:
                         ids.update(chunk_id for chunk_id, _ in stubs.read_index(path).chunks())
