@@ -124,7 +124,15 @@ class ThreadCollection(Collection):
 
     @asynccontextmanager
     async def _collector(self, newest: int, *, dry_run: bool) -> AsyncIterator[Collector]:
-        yield _InThread(self, self._env.store.layout, newest, dry_run=dry_run)
+        collector = _InThread(self, self._env.store.layout, newest, dry_run=dry_run)
+        try:
+            yield collector
+        finally:
+            collector.end()
+
+
+class _Ended(Exception):
+    """Nobody asks for more steps."""
 
 
 class _InThread(Collector):
@@ -137,7 +145,8 @@ class _InThread(Collector):
     def _run(self, layout: Layout, newest: int, dry_run: bool) -> None:
         def say(step: dict[str, Any]) -> None:
             self._steps.put(step)
-            self._go_on.get(timeout=LIMIT)
+            if not self._go_on.get(timeout=LIMIT):
+                raise _Ended
 
         self._go_on.get(timeout=LIMIT)
         try:
@@ -149,6 +158,12 @@ class _InThread(Collector):
             self._steps.put(None)
         except (KvtoolError, OSError) as error:
             self._steps.put(error)
+        except _Ended:
+            pass
+
+    def end(self) -> None:
+        """Has the thread end at its next step."""
+        self._go_on.put(False)
 
     async def step(self) -> dict[str, Any] | None:
         self._go_on.put(True)

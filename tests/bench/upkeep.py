@@ -123,6 +123,7 @@ def _fill(layout: Layout) -> None:
     """1,000 snapshots of 1,000 chunks, each in two packs of its own and with 400 chunks of the one before."""
     held = acquire(layout)
     store = Store.open(layout, writable=True)
+    store.catalog._db.execute("PRAGMA synchronous = OFF")  # 2,000 commits, of which none matters
     chance = random.Random(7)
     before = Index(store.sizes)
     for number in range(SNAPSHOTS):

@@ -2,7 +2,9 @@
 its own.
 """
 
+import os
 import queue
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -23,7 +25,7 @@ from kvtool.store import recover
 from kvtool.store.layout import Layout
 from tests.property.draws import CHUNK_SIZES
 from tests.property.kernel import Kernel
-from tests.service import ThreadCollection
+from tests.service import Service, ThreadCollection
 
 LIMIT = 240.0  # seconds that any call may take
 
@@ -55,16 +57,27 @@ class Session:
             self._thread.join(LIMIT)
             self._held.close()
 
+    def crash(self) -> None:
+        """End as a mount does that is killed: nothing is finished, and the lock says so."""
+        pid = self.worker.pid
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        trio.from_thread.run_sync(self._stopped.set, trio_token=self._token)
+        self._thread.join(LIMIT)
+        killed = KeyboardInterrupt()
+        self._held.__exit__(type(killed), killed, None)
+
     async def _serve(self, ready: "queue.SimpleQueue[None]") -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stopped = trio.Event()
         async with trio.open_nursery() as nursery:
             store = self._writer.store
-            worker = IngestWorker(store, 4 << 20, self._writer.lock_fd, nursery)
+            worker = self.worker = IngestWorker(store, 4 << 20, self._writer.lock_fd, nursery)
             reader = Reader(store, nursery, read_ahead=4 << 20, cache=8 << 20, workers=2)
             env = Environment(store, worker, reader, InodeTable(self.layout))
             self.vfs = Vfs(env)
             self.collection = ThreadCollection(env)
+            self.service = Service(store, worker, env, self.vfs)
             worker.start()
             ready.put(None)
             await self._stopped.wait()
