@@ -55,6 +55,10 @@ class StoreFormatError(KvtoolError):
     code = "store_format"
 
 
+class StoreTooNew(StoreFormatError):
+    """The store is of a later format: this version can judge nothing of it."""
+
+
 class StoreLocked(KvtoolError):
     """Another process holds the store's lock."""
 
@@ -77,9 +81,15 @@ class IndexDamaged(Damage):
 
 
 class PackDamaged(Damage):
-    """A pack's header, footer or trailer is wrong."""
+    """A pack's header, footer or trailer is wrong; `part` says which: header, name, trailer, footer, or
+    entries, when the footer is as it was sealed and makes no sense.
+    """
 
     code = "pack_damaged"
+
+    def __init__(self, message: str, part: str) -> None:
+        super().__init__(message)
+        self.part = part
 
 
 class CatalogDamaged(Damage):

@@ -35,20 +35,10 @@ class Call:
         The store's own layer is found with the others' store.path. Raises StoreFormatError for a
         store.toml that is not usable, OSError for one that cannot be read.
         """
-        from kvtool.settings.layers import resolve
-
-        def layered(store_layer: dict[str, tuple[Any, str]] | None) -> "Resolved":
-            return resolve(
-                self.flags,
-                environ=os.environ,
-                config_file=Path(self.args.config) if self.args.config is not None else None,
-                store_layer=store_layer,
-            )
-
-        resolved = layered(None)
+        resolved = self._layered(None)
         path = resolved.values.get("store.path")
         store_layer = _store_layer(path / "store.toml") if path is not None else None
-        return resolved if store_layer is None else layered(store_layer)
+        return resolved if store_layer is None else self._layered(store_layer)
 
     @cached_property
     def settings(self) -> "Settings":
@@ -56,9 +46,25 @@ class Call:
 
         Raises SettingsError with every problem, and what `resolved` raises.
         """
-        for warning in self.resolved.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        return self.resolved.settings
+        return _valid(self.resolved)
+
+    @cached_property
+    def settings_without_store(self) -> "Settings":
+        """The valid settings for a command that also works when the store's own layer is damaged.
+
+        Raises SettingsError with every problem.
+        """
+        return _valid(self._layered(None))
+
+    def _layered(self, store_layer: dict[str, tuple[Any, str]] | None) -> "Resolved":
+        from kvtool.settings.layers import resolve
+
+        return resolve(
+            self.flags,
+            environ=os.environ,
+            config_file=Path(self.args.config) if self.args.config is not None else None,
+            store_layer=store_layer,
+        )
 
     @property
     def debug(self) -> bool:
@@ -86,6 +92,12 @@ def to_json(data: dict[str, Any]) -> str:
 def printable(text: str) -> str:
     """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _valid(resolved: "Resolved") -> "Settings":
+    for warning in resolved.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return resolved.settings
 
 
 def _store_layer(path: Path) -> dict[str, tuple[Any, str]] | None:

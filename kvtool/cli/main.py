@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cat": ("write a snapshot to standard output, without a mount", "Snapshots"),
     "chunk": ("store a file as a snapshot, without a mount", "Snapshots"),
     "gc": ("free the space of chunks that nothing needs", "Store"),
+    "fsck": ("check the store for damage, and mend it", "Store"),
     "config": ("show the settings, and where each comes from", "Store"),
 }
 

@@ -67,7 +67,7 @@ def run(call: Call) -> int:
     sync = settings.store.durability == "power"
     with recover.writer(layout, sync=sync, create=sizes_of(settings)) as writer:
         if call.args.ready_fd is not None:
-            _log_to(layout.root / "mount.log")
+            _log_to(layout.log)
         if text := str(writer.recovered):
             log.info("mended after the last stop: %s", text)
         mount.serve(writer.store, writer.lock_fd, options, ready)
@@ -85,7 +85,7 @@ def _log_to(path: Path) -> None:
 def _in_background(call: Call) -> int:
     """Starts this command again, on its own, and waits for its word that it serves."""
     layout = layout_of(call.settings)
-    log_path = layout.root / "mount.log"
+    log_path = layout.log
     ours, theirs = os.pipe()
     own = ["--ready-fd", str(theirs)]  # in front, where no `--` can stand before it
     arguments = [argument for argument in sys.argv[2:] if argument not in {"--background", "--json"}]

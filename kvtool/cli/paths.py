@@ -6,6 +6,7 @@ from pathlib import Path
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import UsageError
 from kvtool.settings.model import Settings
+from kvtool.store import stubs
 from kvtool.store.layout import RESERVED, Layout
 
 _NAME_MAX = 255
@@ -50,7 +51,7 @@ def existing_stub(layout: Layout, name: str) -> bytes:
 
 def shown_name(layout: Layout, path: bytes) -> str:
     """The name in the mount of the stub at `path`."""
-    return os.fsdecode(os.path.relpath(path, os.fsencode(layout.stubs)))
+    return stubs.name_of(layout, path)
 
 
 def directory_argument(text: str) -> Path:

@@ -79,10 +79,10 @@ def header(pack_id: bytes) -> bytes:
 def decode_header(data: bytes) -> bytes:
     """The pack id in the header `data`. Raises PackDamaged."""
     if len(data) != HEADER_SIZE:
-        raise PackDamaged("the pack's header is cut short")
+        raise PackDamaged("the pack's header is cut short", "header")
     magic, version, zero, pack_id = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != VERSION or zero or any(data[_HEADER.size :]):
-        raise PackDamaged("the pack's header is wrong")
+        raise PackDamaged("the pack's header is wrong", "header")
     return bytes(pack_id)
 
 
@@ -95,22 +95,33 @@ def footer(entries: Sequence[Entry], footer_offset: int) -> bytes:
 def decode_trailer(data: bytes, pack_size: int) -> Trailer:
     """The trailer in the last TRAILER_SIZE bytes of a pack of `pack_size` bytes. Raises PackDamaged."""
     if len(data) != TRAILER_SIZE or pack_size < HEADER_SIZE + TRAILER_SIZE:
-        raise PackDamaged("the pack is cut short")
+        raise PackDamaged("the pack is cut short", "trailer")
     footer_offset, count, digest, magic = _TRAILER.unpack(data)
     trailer = Trailer(footer_offset, count, digest)
     if magic != _END_MAGIC or footer_offset < HEADER_SIZE:
-        raise PackDamaged("the pack has no trailer: it was never sealed, or it is damaged")
+        raise PackDamaged("the pack has no trailer: it was never sealed, or it is damaged", "trailer")
     if footer_offset + trailer.footer_size + TRAILER_SIZE != pack_size:
-        raise PackDamaged("the pack's trailer does not fit its size")
+        raise PackDamaged("the pack's trailer does not fit its size", "trailer")
     return trailer
+
+
+def overlapping(entries: Sequence[Entry]) -> Entry | None:
+    """A chunk that begins within another one, if there is any."""
+    end = 0
+    for entry in sorted(entries, key=lambda entry: entry.offset):
+        if entry.offset < end:
+            return entry
+        end = entry.offset + entry.length
+    return None
 
 
 def decode_footer(table: bytes, trailer: Trailer) -> list[Entry]:
     """The entries of the footer `table`. Raises PackDamaged when they are not what was sealed."""
     if len(table) != trailer.footer_size or checksum(table) != trailer.checksum:
-        raise PackDamaged("the pack's footer does not match its checksum")
+        raise PackDamaged("the pack's footer does not match its checksum", "footer")
     entries = [Entry._make(fields) for fields in _ENTRY.iter_unpack(table)]
     for entry in entries:
         if entry.offset < HEADER_SIZE or not 0 < entry.length <= trailer.footer_offset - entry.offset:
-            raise PackDamaged(f"the pack's footer places chunk {entry.id.hex()} outside its data")
+            text = f"the pack's footer places chunk {entry.id.hex()} outside its data"
+            raise PackDamaged(text, "entries")
     return entries

@@ -25,6 +25,12 @@ CREATE TABLE IF NOT EXISTS pack (key INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB 
 CREATE TABLE IF NOT EXISTS chunk (id BLOB PRIMARY KEY, pack INTEGER NOT NULL, offset INTEGER NOT NULL,
     length INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 """
+# Flipped bits that SQLite's integrity check lets pass make other types of values.
+_WRONG_ROW = {
+    "pack": "typeof(id) != 'blob' OR length(id) != 16 OR typeof(size) != 'integer'",
+    "chunk": "typeof(id) != 'blob' OR length(id) != 32 OR typeof(pack) != 'integer'"
+    " OR typeof(offset) != 'integer' OR typeof(length) != 'integer' OR typeof(checksum) != 'integer'",
+}
 _BATCH = 500  # ids in one query
 _SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
 _U64 = 1 << 64
@@ -189,6 +195,27 @@ class Catalog:
         """How many chunks the catalog knows."""
         return int(next(iter(self._rows("SELECT count(*) FROM chunk")))[0])
 
+    def check(self) -> None:
+        """Raises CatalogDamaged when SQLite's own check finds damage, or a row is none that kvtool writes."""
+        said = [str(row[0]) for row in self._rows("PRAGMA integrity_check(1)")]
+        if said != ["ok"]:
+            raise _damaged(self._path, said[0])
+        for table, wrong in _WRONG_ROW.items():
+            if next(self._rows(f"SELECT count(*) FROM {table} WHERE {wrong}"))[0]:  # noqa: S608
+                raise _damaged(self._path, f"a row of the table {table} holds no {table}")
+
+    def counts(self) -> dict[int, int]:
+        """How many chunks the catalog places in each pack, by the pack's key."""
+        return dict(self._rows("SELECT pack, count(*) FROM chunk GROUP BY pack"))
+
+    def entries(self, key: int) -> list[Entry]:
+        """What the catalog knows of one pack: its footer, but for chunks that have their places elsewhere."""
+        query = "SELECT id, offset, length, checksum FROM chunk WHERE pack = ?"
+        return [
+            Entry(chunk_id, offset, length, checksum % _U64)
+            for chunk_id, offset, length, checksum in self._rows(query, (key,))
+        ]
+
     def _insert(self, key: int, entries: Sequence[Entry]) -> None:
         self._db.executemany(
             "INSERT OR IGNORE INTO chunk VALUES (?, ?, ?, ?, ?)",
@@ -218,15 +245,27 @@ class Catalog:
                 raise
 
 
+def files(path: Path) -> list[Path]:
+    """The files that a catalog at `path` may consist of, and the note that it is damaged."""
+    return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", _DAMAGED)]
+
+
 def discard(path: Path) -> None:
     """Removes a catalog, which the next writer rebuilds from the packs."""
-    for suffix in ("", "-wal", "-shm", _DAMAGED):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for file in files(path):
+        file.unlink(missing_ok=True)
 
 
 def is_known_damaged(path: Path) -> bool:
     """Whether somebody has met damage in the catalog, which opening it does not show."""
     return path.with_name(path.name + _DAMAGED).exists()
+
+
+def _damaged(path: Path, what: str) -> CatalogDamaged:
+    """The error to raise, after a note for the next writer, who rebuilds the catalog."""
+    with suppress(OSError):
+        path.with_name(path.name + _DAMAGED).touch()
+    return CatalogDamaged(f"the catalog is damaged: {what}", hint="start `kvtool mount` to rebuild it")
 
 
 def _base_code(error: sqlite3.Error) -> int:
@@ -245,11 +284,7 @@ def _as_os_error(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if _base_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            with suppress(OSError):
-                path.with_name(path.name + _DAMAGED).touch()
-            raise CatalogDamaged(
-                f"the catalog is damaged: {error}", hint="start `kvtool mount` to rebuild it"
-            ) from error
+            raise _damaged(path, str(error)) from error
         is_full = getattr(error, "sqlite_errorcode", 0) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
         code = errno.ENOSPC if is_full else errno.EIO
         raise OSError(code, f"catalog: {error}", str(path)) from error

@@ -21,8 +21,9 @@ from typing import Any
 
 import tomli_w
 
+from kvtool.core.chunker import ChunkSizes
 from kvtool.core.toml_text import TomlError, key_lines, parse_toml
-from kvtool.errors import NoStore, StoreFormatError
+from kvtool.errors import NoStore, StoreFormatError, StoreTooNew
 
 VERSION = 1
 
@@ -43,6 +44,11 @@ class StoreFormat:
     avg_size: int
     max_size: int
     hash: str = "sha256"
+
+    @property
+    def sizes(self) -> ChunkSizes:
+        """The chunk sizes."""
+        return ChunkSizes(self.min_size, self.avg_size, self.max_size)
 
 
 def dump(fmt: StoreFormat) -> str:
@@ -65,11 +71,11 @@ def parse(text: str, where: str) -> StoreFormat:
         raise StoreFormatError(f"{where}: version is not a number from 1", hint=_HINT)
     if version > VERSION:
         # Said before anything else is looked at: a newer format may have other keys.
-        raise StoreFormatError(
+        raise StoreTooNew(
             f"{where}: the store is of format {version}, this kvtool reads {VERSION}", hint="upgrade kvtool"
         )
     store_id, chunk = document.get("store_id"), document.get("chunk")
-    if not isinstance(store_id, str) or not _STORE_ID.fullmatch(store_id):
+    if not isinstance(store_id, str) or not is_store_id(store_id):
         raise StoreFormatError(f"{where}: store_id is not 32 hex digits", hint=_HINT)
     if not isinstance(chunk, dict):
         raise StoreFormatError(f"{where}: the section chunk is absent", hint=_HINT)
@@ -111,6 +117,11 @@ def lines(text: str) -> dict[str, int]:
     """The line, from 1, of each chunk size in text that `parse` took: {"chunk.min_size": 6, ...}."""
     found = key_lines(text)
     return {f"chunk.{name}": found["chunk", name] for name in _SIZES}
+
+
+def is_store_id(text: str) -> bool:
+    """Whether `text` may be a store's id."""
+    return _STORE_ID.fullmatch(text) is not None
 
 
 def _check_keys(table: dict[str, Any], known: tuple[str, ...], prefix: str, where: str) -> None:

@@ -4,10 +4,13 @@ One stub tree a store: both carry the same id. Whatever collects or repairs refu
 is absent or differs, since an unmounted stub disk must never look like "no snapshot needs anything".
 """
 
+import errno
 import os
 import secrets
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from kvtool.core.chunker import ChunkSizes
@@ -71,6 +74,11 @@ class Layout:
         return self.root / "control.sock"
 
     @property
+    def log(self) -> Path:
+        """The log of a mount in the background."""
+        return self.root / "mount.log"
+
+    @property
     def stub_private(self) -> Path:
         """The part of the stub tree that the mount hides: the store's id, and stubs being written."""
         return self.stubs / os.fsdecode(RESERVED)
@@ -97,7 +105,7 @@ def fsync_directory(path: Path | bytes) -> None:
 
 def write_aside(path: Path, content: str) -> None:
     """Writes durably, to a file beside it, what is to be at `path`. Only one process may do so at a time."""
-    with _aside(path).open("w", encoding="utf-8") as file:
+    with aside(path).open("w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -105,8 +113,32 @@ def write_aside(path: Path, content: str) -> None:
 
 def put_in_place(path: Path) -> None:
     """Moves what was written aside to `path`, durably and whole."""
-    _aside(path).rename(path)
+    aside(path).rename(path)
     fsync_directory(path.parent)
+
+
+def quarantine(layout: Layout, path: Path | bytes, place: str | bytes) -> Path:
+    """Moves what lies at `path` to `place`, a path relative to quarantine/, and returns where it is now.
+
+    What is there stays: with something at `place`, the first part of it gets a number. Raises OSError.
+    """
+    layout.quarantine.mkdir(mode=0o700, exist_ok=True)
+    top, _, rest = os.fsdecode(place).partition("/")
+    for number in count():
+        base = layout.quarantine / (f"{top}.{number}" if number else top)
+        target = base / rest if rest else base
+        if os.path.lexists(target):
+            continue
+        with suppress(FileExistsError, NotADirectoryError):  # a file that came earlier is on the way there
+            target.parent.mkdir(parents=True, exist_ok=True)
+            break
+    try:
+        os.rename(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # the stub tree may lie on a disk of its own
+            raise
+        shutil.move(os.fsdecode(path), target)
+    return target
 
 
 def check_free(layout: Layout) -> str | None:
@@ -116,8 +148,8 @@ def check_free(layout: Layout) -> str | None:
     """
     begun = None
     with suppress(KvtoolError, OSError):
-        begun = store_format.read(_aside(layout.format)).store_id
-    known = {"lock", _aside(layout.format).name}
+        begun = store_format.read(aside(layout.format)).store_id
+    known = {"lock", aside(layout.format).name}
     if layout.stubs.is_relative_to(layout.root):
         known.add(layout.stubs.relative_to(layout.root).parts[0])
     if begun is not None:
@@ -127,7 +159,7 @@ def check_free(layout: Layout) -> str | None:
             f"{layout.root} is not empty and has no store.toml",
             hint="choose an empty directory with --store.path",
         )
-    if layout.stub_store_id.exists() and _stub_tree_id(layout) != begun:
+    if layout.stub_store_id.exists() and stub_tree_id(layout) != begun:
         raise UsageError(
             f"the stub tree {layout.stubs} belongs to another store",
             hint="choose another with --store.stubs, or name its store with --store.path",
@@ -160,7 +192,7 @@ def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
 def check_stub_tree(layout: Layout, fmt: StoreFormat) -> None:
     """Raises NoStore unless the stub tree is there and is this store's."""
     try:
-        found = _stub_tree_id(layout)
+        found = stub_tree_id(layout)
     except (FileNotFoundError, NotADirectoryError):
         raise NoStore(
             f"the stub tree {layout.stubs} of store {layout.root} is not there",
@@ -189,11 +221,13 @@ def open_existing(layout: Layout) -> StoreFormat:
     return fmt
 
 
-def _stub_tree_id(layout: Layout) -> str:
+def stub_tree_id(layout: Layout) -> str:
+    """The id of the store that the stub tree says it belongs to. Raises OSError."""
     return layout.stub_store_id.read_text(encoding="utf-8", errors="backslashreplace").strip()
 
 
-def _aside(path: Path) -> Path:
+def aside(path: Path) -> Path:
+    """Where `write_aside` writes what is to be at `path`."""
     return path.with_name(f".{path.name}.new")
 
 

@@ -150,13 +150,16 @@ class PackFiles:
             os.close(self._open.pop(key)[0])
 
 
-def read_entries(path: Path) -> tuple[bytes, int, list[Entry]]:
-    """Id, bytes and chunks of a sealed pack, from its own footer. Raises PackDamaged, OSError."""
+def read_entries(path: Path, *, any_header: bool = False) -> tuple[bytes, int, list[Entry]]:
+    """Id, bytes and chunks of a sealed pack, from its own footer. Raises PackDamaged, OSError.
+
+    With `any_header` the footer counts, whatever name and header say; the id is then empty.
+    """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        pack_id = pack.decode_header(file.read(pack.HEADER_SIZE))
-        if path.stem != pack_id.hex():
-            raise PackDamaged(f"pack {path} holds the header of pack {pack_id.hex()}")
+        pack_id = b"" if any_header else pack.decode_header(file.read(pack.HEADER_SIZE))
+        if not any_header and path.stem != pack_id.hex():
+            raise PackDamaged(f"pack {path} holds the header of pack {pack_id.hex()}", "name")
         file.seek(max(0, size - pack.TRAILER_SIZE))
         trailer = pack.decode_trailer(file.read(pack.TRAILER_SIZE), size)
         file.seek(trailer.footer_offset)
@@ -175,16 +178,28 @@ def damaged_chunks(path: Path, entries: Iterable[Entry]) -> list[bytes]:
 
 def list_packs(layout: Layout) -> dict[bytes, int]:
     """Every file of packs/ that lies where a pack of its name belongs: its id and bytes."""
-    found = {}
+    return {pack_id: size for _, pack_id, size in scan(layout) if pack_id is not None}
+
+
+def scan(layout: Layout) -> Iterator[tuple[Path, bytes | None, int]]:
+    """Everything in packs/: its path, and the id and bytes of a pack in its place, None and 0 for others."""
     for folder in os.scandir(layout.packs):
         if not folder.is_dir(follow_symlinks=False):
+            yield Path(folder.path), None, 0
             continue
         for entry in os.scandir(folder.path):
+            pack_id = _id_in_place(layout, entry)
             try:
-                pack_id = bytes.fromhex(os.path.splitext(entry.name)[0])
-            except ValueError:
-                continue
-            is_in_place = entry.path == str(layout.pack(pack_id)) and len(pack_id) == pack.PACK_ID_SIZE
-            if is_in_place and entry.is_file(follow_symlinks=False):
-                found[pack_id] = entry.stat(follow_symlinks=False).st_size
-    return found
+                size = entry.stat(follow_symlinks=False).st_size if pack_id is not None else 0
+            except FileNotFoundError:
+                continue  # deleted by a collection just now
+            yield Path(entry.path), pack_id, size
+
+
+def _id_in_place(layout: Layout, entry: "os.DirEntry[str]") -> bytes | None:
+    try:
+        pack_id = bytes.fromhex(os.path.splitext(entry.name)[0])
+    except ValueError:
+        return None
+    is_in_place = entry.path == str(layout.pack(pack_id)) and len(pack_id) == pack.PACK_ID_SIZE
+    return pack_id if is_in_place and entry.is_file(follow_symlinks=False) else None

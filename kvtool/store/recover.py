@@ -60,7 +60,7 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
     try:
         if create is not None:
             store_layout.open_or_create(layout, create)
-        store, recovered = _open_mended(layout, held, sync=sync)
+        store, recovered = open_mended(layout, held, sync=sync)
         held.mended()
         try:
             yield Writer(store, recovered, held.fd)
@@ -72,7 +72,11 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
     held.release()
 
 
-def _open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
+def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, Recovered]:
+    """The store after mending what a crash left, for who holds the lock and then says so (`held.mended`).
+
+    Raises NoStore, StoreFormatError, OSError.
+    """
     done = Recovered()
     store = None
     try:
@@ -87,7 +91,7 @@ def _open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store,
         catalog.discard(layout.catalog)
         done.catalog_rebuilt = True
         store = Store.open(layout, writable=True, sync=sync)
-        _match_catalog(store, done, check_all=True)
+        _match_catalog(store, done, check_all=held.rebooted)
     done.leftovers = _empty(layout.incoming) + _empty(layout.staging)
     if held.unclean:
         done.leftovers += stubs.drop_leftovers(layout)
@@ -130,8 +134,7 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
             _, size, entries = packs.read_entries(path)
         except PackDamaged as error:
             log.warning("%s: moved to %s", error.message, store.layout.quarantine)
-            store.layout.quarantine.mkdir(mode=0o700, exist_ok=True)
-            path.rename(store.layout.quarantine / path.name)
+            store_layout.quarantine(store.layout, path, path.name)
             done.packs_quarantined += 1
         else:
             store.catalog.add_pack(pack_id, size, entries)

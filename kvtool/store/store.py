@@ -30,7 +30,7 @@ class Store:
     @property
     def sizes(self) -> ChunkSizes:
         """The store's chunk sizes."""
-        return ChunkSizes(self.format.min_size, self.format.avg_size, self.format.max_size)
+        return self.format.sizes
 
     def close(self) -> None:
         """Closes files and the catalog."""

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,8 @@ CREATED = PREFIX + b"created"
 USES = PREFIX + b"uses"
 LAST_USED = PREFIX + b"last_used"
 INCOMPLETE = PREFIX + b"incomplete"
-_ASIDE = b"new-"
+ASIDE = b"new-"
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Attributes:
 
 def now() -> bytes:
     """The present time as the attributes write it, in UTC."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    return datetime.now(UTC).strftime(_TIME).encode()
 
 
 def read_index(path: bytes) -> Index:
@@ -102,6 +103,24 @@ def attributes(path: bytes) -> Attributes:
         if name.startswith(LABEL)
     }
     return Attributes(number(SIZE), text(CREATED), number(USES), text(LAST_USED), labels, INCOMPLETE in found)
+
+
+def malformed(found: Mapping[bytes, bytes]) -> list[bytes]:
+    """The names of those attributes but the size whose values kvtool would never have written."""
+    return [
+        *(name for name in (USES,) if name in found and not found[name].isdigit()),
+        *(name for name in (CREATED, LAST_USED) if name in found and not _is_time(found[name])),
+    ]
+
+
+def unknown(found: Mapping[bytes, bytes]) -> list[bytes]:
+    """The names below `user.kvtool.` that this version does not know."""
+    known = {SIZE, CREATED, USES, LAST_USED, INCOMPLETE}
+    return [
+        name
+        for name in sorted(found)
+        if name.startswith(PREFIX) and name not in known and not name.startswith(LABEL)
+    ]
 
 
 def count_use(path: bytes) -> None:
@@ -208,8 +227,16 @@ def drop(path: bytes) -> None:
             os.unlink(path)
 
 
-def walk(layout: Layout) -> Iterator[bytes]:
-    """The path of every file in the stub tree that is no directory, in order. Raises OSError."""
+def name_of(layout: Layout, path: bytes) -> str:
+    """The name in the mount of the stub at `path`."""
+    return os.fsdecode(os.path.relpath(path, os.fsencode(layout.stubs)))
+
+
+def walk(layout: Layout, failed: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
+    """The path of every file in the stub tree that is no directory, in order.
+
+    A directory that cannot be read is left out and told to `failed`; without that it raises OSError.
+    """
     pending = [os.fsencode(layout.stubs)]
     while pending:
         folder = pending.pop()
@@ -220,6 +247,11 @@ def walk(layout: Layout) -> Iterator[bytes]:
             if folder == os.fsencode(layout.stubs):
                 raise
             continue  # removed or renamed since
+        except OSError as error:
+            if failed is None:
+                raise
+            failed(folder, error)
+            continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if entry.path != os.fsencode(layout.stub_private):
@@ -233,7 +265,7 @@ def drop_leftovers(layout: Layout) -> int:
     dropped = 0
     private = os.fsencode(layout.stub_private)
     for name in os.listdir(private):
-        if name.startswith(_ASIDE):
+        if name.startswith(ASIDE):
             drop(os.path.join(private, name))
             dropped += 1
     for path in walk(layout):
@@ -248,5 +280,13 @@ def sync_parent(path: bytes) -> None:
     fsync_directory(os.path.dirname(path))
 
 
+def _is_time(value: bytes) -> bool:
+    try:
+        datetime.strptime(value.decode(), _TIME)  # noqa: DTZ007  (its Z is a letter to strptime)
+    except ValueError:
+        return False
+    return True
+
+
 def _aside(layout: Layout) -> bytes:
-    return os.path.join(os.fsencode(layout.stub_private), _ASIDE + secrets.token_hex(8).encode())
+    return os.path.join(os.fsencode(layout.stub_private), ASIDE + secrets.token_hex(8).encode())

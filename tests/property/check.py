@@ -1,6 +1,7 @@
 """What must hold of a store whenever no file is open, read from the disk alone: stubs, packs and their bytes.
 
-The catalog is not asked: it is a cache, and may be wrong without anybody noticing.
+For the bytes the catalog is not asked: it is a cache, and may be wrong without anybody noticing. Whether it
+agrees with the packs, kvtool's own fsck says at the end.
 """
 
 import hashlib
@@ -12,7 +13,8 @@ from kvtool.core import chunker
 from kvtool.core import index as chunk_index
 from kvtool.core.index import Index
 from kvtool.core.pack import HEADER_SIZE, TRAILER_SIZE, Entry, checksum
-from kvtool.store import packs
+from kvtool.store import check, packs
+from kvtool.store.findings import Code
 from kvtool.store.layout import Layout
 
 ENTRY_SIZE = 56  # of one chunk in a pack's footer
@@ -85,6 +87,8 @@ def check_store(store: Path, stubs: Path) -> dict[bytes, bytes]:
         (layout.stub_private, {"store-id"}),
     ):
         assert set(os.listdir(folder)) == allowed, f"left in {folder}: {os.listdir(folder)}"
+    findings = check.check_store(layout).findings
+    assert {found.code for found in findings} <= {Code.ORPHAN}, f"fsck finds {findings}"
     return contents
 
 

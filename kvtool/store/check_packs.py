@@ -1,0 +1,193 @@
+"""fsck, the packs and the catalog: every pack by itself, and both against each other."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kvtool.core import pack
+from kvtool.core.pack import Entry
+from kvtool.core.units import format_size
+from kvtool.errors import CatalogDamaged, NoStore, PackDamaged, reason
+from kvtool.store import catalog, packs
+from kvtool.store.catalog import Catalog, PackRow
+from kvtool.store.findings import Code
+from kvtool.store.look import Look
+
+_PARTS = {
+    "header": Code.PACK_HEADER,
+    "name": Code.PACK_NAME,
+    "trailer": Code.PACK_NO_TRAILER,
+    "footer": Code.PACK_FOOTER,
+    "entries": Code.PACK_ENTRIES,
+}
+
+
+def open_catalog(look: Look) -> None:
+    """Opens the catalog and has SQLite check it."""
+    path = look.layout.catalog
+    if not os.path.lexists(path):
+        look.add(Code.CATALOG_LOST, path, "the catalog is gone")
+        return
+    for file in catalog.files(path):
+        if os.path.lexists(file) and not file.is_file():
+            look.add(Code.CATALOG_DAMAGED, path, f"{file.name} is not a regular file")
+            return
+    if catalog.is_known_damaged(path):
+        look.add(Code.CATALOG_DAMAGED, path, "the catalog was found damaged, and will be made anew")
+    try:
+        look.catalog = Catalog(path, writable=False)
+        look.catalog.check()
+    except NoStore:
+        text = "it holds no catalog"
+    except CatalogDamaged as error:
+        text = error.message
+    except OSError as error:
+        text = reason(error)
+    else:
+        look.sound = None if catalog.is_known_damaged(path) else look.catalog
+        return
+    if not any(found.code is Code.CATALOG_DAMAGED for found in look.findings):
+        look.add(Code.CATALOG_DAMAGED, path, text)
+
+
+def check_packs(look: Look) -> None:
+    """Reads the header, trailer and footer of every pack, and compares the catalog with the footers."""
+    _Comparison(look, look.sound.packs() if look.sound is not None else ()).run()
+
+
+class _Comparison:
+    """One pass over all packs."""
+
+    def __init__(self, look: Look, rows: Iterable[PackRow]) -> None:
+        self._look = look
+        self._rows = {row.id: row for row in rows}
+        self._there: dict[bytes, tuple[Path, int]] = {}
+        self._gone: set[int] = set()
+        self._sound: dict[int, Path] = {}  # by key
+        self._seen: Counter[int] = Counter()  # how many chunks of each key's pack have their rows there
+
+    def run(self) -> None:
+        look = self._look
+        for path, pack_id, size in packs.scan(look.layout) if look.layout.packs.is_dir() else ():
+            if pack_id is None:
+                look.add(Code.FOREIGN, path, "is no pack in its place")
+            else:
+                self._there[pack_id] = path, size
+        look.packs = len(self._there)
+        for row in self._rows.values():
+            if row.id not in self._there:
+                self._gone.add(row.key)
+                text = f"the catalog knows a pack of {format_size(row.size)} that is gone"
+                look.of_packs[row.key] = look.add(Code.CATALOG_PACK_GONE, look.layout.pack(row.id), text)
+        for pack_id, (path, size) in sorted(self._there.items()):
+            self._check(path, size, self._rows.get(pack_id))
+        if look.sound is not None:
+            self._find_unfounded(look.sound)
+            self._find_again()
+
+    def _check(self, path: Path, size: int, row: PackRow | None) -> None:
+        look = self._look
+        try:
+            _, _, entries = packs.read_entries(path)
+            if (wrong := pack.overlapping(entries)) is not None:
+                text = f"the pack's footer places chunk {wrong.id.hex()} within another"
+                raise PackDamaged(text, "entries")
+        except FileNotFoundError:
+            return  # deleted by a collection just now
+        except PackDamaged as error:
+            found = look.add(_PARTS[error.part], path, error.message)
+        except OSError as error:
+            found = look.add(Code.PACK_UNREADABLE, path, reason(error))
+        else:
+            look.chunks += len(entries)
+            self._compare(path, size, row, entries)
+            return
+        if row is not None:
+            look.of_packs[row.key] = found
+        look.claims[path] = set()
+        with suppress(PackDamaged, OSError):
+            entries = packs.read_entries(path, any_header=True)[2]
+            look.claims[path].update(entries)
+            look.spare.update((entry.id, entry.length) for entry in entries)
+            look.concern((entry.id for entry in entries), found)
+
+    def _compare(self, path: Path, size: int, row: PackRow | None, entries: Sequence[Entry]) -> None:
+        look = self._look
+        if look.sound is None:
+            look.spare.update((entry.id, entry.length) for entry in entries)
+            return
+        places = look.places(entry.id for entry in entries)
+        own = {}
+        unknown = []
+        for entry in entries:
+            place = places.get(entry.id)
+            if place is None or place.pack in self._gone:
+                look.spare[entry.id] = entry.length
+            if place is None:
+                unknown.append(entry)
+            elif row is not None and place.pack == row.key:
+                own[entry.id] = Entry(entry.id, place.offset, place.length, place.checksum)
+        if row is None:
+            text = f"the catalog does not know this pack of {len(entries)} chunks"
+            look.concern((entry.id for entry in unknown), look.add(Code.CATALOG_PACK_UNKNOWN, path, text))
+            return
+        self._sound[row.key] = path
+        self._seen[row.key] = len(own)
+        if row.size != size:
+            text = f"the catalog says that this pack has {row.size} bytes; it has {size}"
+            look.of_packs[row.key] = look.add(Code.CATALOG_PACK_SIZE, path, text)
+        if unknown:
+            look.unknown[path] = unknown
+            ids = [entry.id for entry in unknown]
+            text = f"{_chunks(ids)} of this pack are in no place that the catalog knows"
+            look.concern(ids, look.add(Code.CATALOG_CHUNK_UNKNOWN, path, text))
+        footer = set(entries)
+        differing = [chunk_id for chunk_id, entry in own.items() if entry not in footer]
+        self._note_bad(
+            Code.CATALOG_CHUNK_DIFFERS, path, differing, "of this pack are not where the catalog says"
+        )
+
+    def _find_unfounded(self, sound: Catalog) -> None:
+        """Rows of chunks whose pack has no such chunk, or that are of no pack at all."""
+        known = {row.key for row in self._rows.values()}
+        for key, count in sorted(sound.counts().items()):
+            if key in self._sound and count > self._seen[key]:
+                path = self._sound[key]
+                footer = {entry.id for entry in _entries(path)}
+                text = "have a place in this pack by the catalog, and are not in it"
+            elif key not in known:
+                path, footer = self._look.layout.catalog, set()
+                text = f"have a place in pack {key}, which the catalog does not know"
+            else:
+                continue
+            rows = sound.entries(key)
+            unfounded = [entry.id for entry in rows if entry.id not in footer]
+            self._note_bad(Code.CATALOG_CHUNK_UNFOUNDED, path, unfounded, text)
+
+    def _find_again(self) -> None:
+        """Looks for the chunks whose rows are wrong in all footers: who needs them has lost nothing."""
+        look = self._look
+        if look.bad_rows:
+            for path in self._sound.values():
+                entries = (entry for entry in _entries(path) if entry.id in look.bad_rows)
+                look.spare.update((entry.id, entry.length) for entry in entries)
+
+    def _note_bad(self, code: Code, path: Path, ids: Iterable[bytes], what: str) -> None:
+        bad = sorted(ids)
+        if bad:
+            self._look.bad_rows.update(bad)
+            self._look.concern(bad, self._look.add(code, path, f"{_chunks(bad)} {what}"))
+
+
+def _entries(path: Path) -> list[Entry]:
+    """The chunks of a pack that was sound when it was looked at first."""
+    try:
+        return packs.read_entries(path)[2]
+    except (PackDamaged, OSError):
+        return []
+
+
+def _chunks(ids: Sequence[bytes]) -> str:
+    return f"{len(ids)} chunks ({ids[0].hex()} is one)"
