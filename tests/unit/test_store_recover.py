@@ -8,7 +8,7 @@ import pytest
 
 from kvtool.core.index import Index
 from kvtool.errors import ChunkMissing, NoStore, StoreLocked, UsageError
-from kvtool.store import catalog, lock, recover, stubs
+from kvtool.store import catalog, durable, lock, recover, stubs
 from kvtool.store.catalog import Catalog
 from kvtool.store.layout import Layout
 from kvtool.store.recover import Recovered
@@ -181,6 +181,39 @@ def test_after_a_reboot_every_pack_is_looked_at(layout: Layout, expect_log: Expe
     layout.lock.write_text("123 another-boot\n")
     assert mend(layout).packs_quarantined == 1
     assert readable(layout) == "ac"
+
+
+@pytest.mark.parametrize("stop", ["killed", "clean"])
+def test_after_a_reboot_what_a_power_cut_took_of_young_packs_is_forgotten(
+    layout: Layout, expect_log: ExpectLog, stop: str
+) -> None:
+    expect_log("1 chunks are damaged and forgotten")
+    damage = pack_of(layout, "b")
+    flip(damage, 5000)
+    layout.lock.write_text(f"{'-' if stop == 'clean' else '123'} another-boot\n")
+    assert mend(layout) == Recovered(chunks_damaged=1)
+    assert readable(layout) == "ac"
+    assert damage.exists()  # its other chunks are as good as ever
+    assert mend(layout) == Recovered()
+
+
+def test_after_a_reboot_what_was_on_the_disk_before_is_not_read(layout: Layout) -> None:
+    flip(pack_of(layout, "b"), 5000)
+    durable.sync_all(layout)
+    now = layout.synced.stat().st_mtime
+    os.utime(layout.synced, (now + 60, now + 60))
+    layout.lock.write_text("- another-boot\n")
+    with recover.writer(layout, sync=False) as (_, recovered, _):
+        assert recovered == Recovered()
+
+
+def test_the_boot_is_known_after_a_clean_stop(layout: Layout) -> None:
+    assert mend(layout) == Recovered()
+    holder, _, boot = layout.lock.read_text().strip().partition(" ")
+    assert (holder, boot) == ("-", Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    held = lock.acquire(layout)
+    assert (held.unclean, held.rebooted) == (False, False)
+    os.close(held.fd)
 
 
 def test_a_foreign_file_among_the_packs_does_not_hinder(layout: Layout) -> None:
