@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS pack (key INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB 
     size INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS chunk (id BLOB PRIMARY KEY, pack INTEGER NOT NULL, offset INTEGER NOT NULL,
     length INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS chunk_place ON chunk (pack, offset, length, checksum);
 """
 # Flipped bits that SQLite's integrity check lets pass make other types of values.
 _WRONG_ROW = {
@@ -31,8 +32,10 @@ _WRONG_ROW = {
     "chunk": "typeof(id) != 'blob' OR length(id) != 32 OR typeof(pack) != 'integer'"
     " OR typeof(offset) != 'integer' OR typeof(length) != 'integer' OR typeof(checksum) != 'integer'",
 }
+_COLUMNS = "id, pack, offset, length, checksum"
 _BATCH = 500  # ids in one query
 _SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
+_STRIDE = 16  # of a file's chunks, every how many-th is looked up to see which lie together
 _U64 = 1 << 64
 _DAMAGED = "-damaged"  # the suffix of a file that asks the next writer to rebuild the catalog
 
@@ -52,6 +55,9 @@ class Location(NamedTuple):
     offset: int
     length: int
     checksum: int
+
+
+_Row = tuple[bytes, int, int, int, int]  # the _COLUMNS of a chunk
 
 
 class Catalog:
@@ -105,7 +111,7 @@ class Catalog:
     def place(self, index: Index) -> Placement:
         """Where every chunk of `index` lies. Raises ChunkMissing naming the first that is not there."""
         ids = [index.ids[i : i + ID_SIZE] for i in range(0, len(index.ids), ID_SIZE)]
-        found = {row[0]: row for row in self._chunk_rows(list(dict.fromkeys(ids)))}
+        found = self._rows_of(ids, index)
         packs, offsets, checksums = array("Q"), array("Q"), array("Q")
         position = 0
         for chunk_id, end in zip(ids, index.ends, strict=True):
@@ -121,12 +127,26 @@ class Catalog:
             checksums.append(row[4] % _U64)
         return Placement(packs, offsets, checksums)
 
-    def _chunk_rows(self, ids: Sequence[bytes]) -> Iterator[tuple[bytes, int, int, int, int]]:
+    def _rows_of(self, ids: Sequence[bytes], index: Index) -> dict[bytes, _Row]:
+        """The rows of the chunks of `index` that are known, and some that nobody asked for.
+
+        Neighbours in a file mostly lie together in a pack: where two samples are about as far from each other
+        as in the file, what lies between them is read in the order of the pack, at a fifth of the cost.
+        """
+        samples = range(0, len(ids), _STRIDE)
+        found = {row[0]: row for row in self._chunk_rows([ids[i] for i in samples])}
+        for pack, first, last in _stretches([(index.ends[i], found.get(ids[i])) for i in samples]):
+            query = f"SELECT {_COLUMNS} FROM chunk WHERE pack = ? AND offset BETWEEN ? AND ?"  # noqa: S608
+            found.update((row[0], row) for row in self._rows(query, (pack, first, last)))
+        rest = [chunk_id for chunk_id in dict.fromkeys(ids) if chunk_id not in found]
+        found.update((row[0], row) for row in self._chunk_rows(rest))
+        return found
+
+    def _chunk_rows(self, ids: Sequence[bytes]) -> Iterator[_Row]:
         for start in range(0, len(ids), _BATCH):
             batch = ids[start : start + _BATCH]
             marks = ",".join("?" * len(batch))
-            query = f"SELECT id, pack, offset, length, checksum FROM chunk WHERE id IN ({marks})"  # noqa: S608
-            yield from self._rows(query, batch)
+            yield from self._rows(f"SELECT {_COLUMNS} FROM chunk WHERE id IN ({marks})", batch)  # noqa: S608
 
     def add_pack(
         self,
@@ -174,22 +194,16 @@ class Catalog:
     def forget_chunks(self, key: int, ids: Iterable[bytes]) -> None:
         """Forgets those chunks that lie in the pack `key`."""
         with self._transaction():
-            self._forget_chunks(key, ids)
-
-    def drop_pack(self, key: int, ids: Iterable[bytes]) -> None:
-        """Forgets a pack and its chunks, which are among `ids`: without a look at all others."""
-        with self._transaction():
-            self._forget_chunks(key, ids)
-            self._db.execute("DELETE FROM pack WHERE key = ?", (key,))
+            self._db.executemany(
+                "DELETE FROM chunk WHERE id = ? AND pack = ?", ((chunk_id, key) for chunk_id in ids)
+            )
 
     def drop_packs(self, keys: Iterable[int]) -> None:
-        """Forgets packs and all chunks in them, whatever these are."""
+        """Forgets packs and all chunks in them."""
+        rows = [(key,) for key in keys]
         with self._transaction():
-            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY)")
-            self._db.execute("DELETE FROM gone")
-            self._db.executemany("INSERT INTO gone VALUES (?)", ((key,) for key in keys))
-            self._db.execute("DELETE FROM chunk WHERE pack IN (SELECT key FROM gone)")
-            self._db.execute("DELETE FROM pack WHERE key IN (SELECT key FROM gone)")
+            self._db.executemany("DELETE FROM chunk WHERE pack = ?", rows)
+            self._db.executemany("DELETE FROM pack WHERE key = ?", rows)
 
     def chunk_count(self) -> int:
         """How many chunks the catalog knows."""
@@ -222,11 +236,6 @@ class Catalog:
             ((e.id, key, e.offset, e.length, _signed(e.checksum)) for e in entries),
         )
 
-    def _forget_chunks(self, key: int, ids: Iterable[bytes]) -> None:
-        self._db.executemany(
-            "DELETE FROM chunk WHERE id = ? AND pack = ?", ((chunk_id, key) for chunk_id in ids)
-        )
-
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         with self._lock, _as_os_error(self._path):
             return iter(self._db.execute(query, values).fetchall())
@@ -248,6 +257,25 @@ class Catalog:
 def files(path: Path) -> list[Path]:
     """The files that a catalog at `path` may consist of, and the note that it is damaged."""
     return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", _DAMAGED)]
+
+
+def _stretches(samples: Sequence[tuple[int, _Row | None]]) -> Iterator[tuple[int, int, int]]:
+    """(pack, offset of the first, of the last chunk) of the parts of a file that lie together in a pack.
+
+    `samples` are (a position in the file, the row of the chunk there) in the order of the file.
+    """
+    pack, first, last = 0, 0, 0
+    before, near = 0, None
+    for position, row in samples:
+        if near and row and row[1] == near[1] and 0 < row[2] - near[2] <= 2 * (position - before):
+            if near[1:3] != (pack, last):
+                if last > first:
+                    yield pack, first, last
+                pack, first = near[1:3]
+            last = row[2]
+        before, near = position, row
+    if last > first:
+        yield pack, first, last
 
 
 def discard(path: Path) -> None:

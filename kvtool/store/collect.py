@@ -104,7 +104,7 @@ def survey(store: Store, ids: set[bytes], newest: int) -> Survey:
     uses = [PackUse(row.key, row.size, chunks[row.key], lengths[row.key]) for row in rows]
     if found < len(ids):
         missing = _missing(store, ids)
-        uses = [use for use in uses if not missing.intersection(chunk_ids(store, use.key))]
+        uses = [use for use in uses if not missing.intersection(_footer_ids(store, use.key))]
     return Survey(ids, uses)
 
 
@@ -116,35 +116,32 @@ def drop(store: Store, keys: Iterable[int], needed: Ids = _NOTHING) -> Iterator[
         row = store.catalog.pack(key)
         if row is None:
             continue
-        ids = chunk_ids(store, key)
-        used = [chunk_id for chunk_id in ids if chunk_id in needed] if needed else []
-        if any(place.pack == key for place in store.catalog.find(used).values()):
+        if needed and any(entry.id in needed for entry in store.catalog.entries(key)):
             continue
         store.packs.close()  # the space of a deleted file is free when nobody has it open
         path = store.layout.pack(row.id)
         try:
-            store.catalog.drop_pack(key, ids)
+            store.catalog.drop_packs([key])
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             # No room even for that. The other way round is safe too: who meets a pack that is gone stores
             # anew.
             path.unlink(missing_ok=True)
-            store.catalog.drop_pack(key, ids)
+            store.catalog.drop_packs([key])
         else:
             path.unlink(missing_ok=True)
         yield Collected(packs=1, bytes=row.size)
-
-
-def chunk_ids(store: Store, key: int) -> list[bytes]:
-    """The chunks that the catalog may place in the pack `key`: those of its footer, if that can be read."""
-    try:
-        return [entry.id for entry in packs.read_entries(store.packs.path(key))[2]]
-    except (PackDamaged, ChunkMissing, OSError):
-        return [chunk_id for chunk_id, its, _, _ in store.catalog.scan() if its == key]
 
 
 def _missing(store: Store, ids: set[bytes]) -> set[bytes]:
     missing = set(ids)
     missing.difference_update(chunk_id for chunk_id, _, _, _ in store.catalog.scan())
     return missing
+
+
+def _footer_ids(store: Store, key: int) -> list[bytes]:
+    try:
+        return [entry.id for entry in packs.read_entries(store.packs.path(key))[2]]
+    except (PackDamaged, ChunkMissing, OSError):
+        return []

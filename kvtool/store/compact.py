@@ -7,14 +7,13 @@ between leaves a chunk in two packs, and the next collection deletes one of them
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from kvtool.core import pack
 from kvtool.errors import ChunkCorrupt, ChunkMissing, IndexDamaged
 from kvtool.store import packs, stubs
-from kvtool.store.catalog import Location
 from kvtool.store.collect import PackUse, Survey
 from kvtool.store.fetch import read_at
 from kvtool.store.packs import PackWriter
@@ -66,12 +65,12 @@ def rewrite(store: Store, survey: Survey) -> Iterator[Rewritten]:
 
     The caller has the catalog `adopt` each and drops its sources before it asks for the next.
     """
-    for group in rounds(choose(survey.uses)):
+    groups = list(rounds(choose(survey.uses)))
+    for group, order in zip(groups, _orders(store, survey.ids, groups), strict=True):
         status = os.statvfs(store.layout.packs)
         if status.f_bavail * status.f_frsize < sum(use.bytes for use in group) + _SPARE:
             return
-        live = _live_chunks(store, survey.ids, {use.key for use in group})
-        yield _copy(store, _in_order(store, live), [use.key for use in group])
+        yield _copy(store, order, [use.key for use in group])
 
 
 def adopt(store: Store, pack_id: bytes) -> int:
@@ -89,46 +88,61 @@ def adopt(store: Store, pack_id: bytes) -> int:
     return size
 
 
-def _live_chunks(store: Store, ids: set[bytes], keys: set[int]) -> dict[bytes, Location]:
-    return {
-        chunk_id: Location(key, offset, length, 0)
-        for chunk_id, key, offset, length in store.catalog.scan()
-        if key in keys and chunk_id in ids
+def _orders(store: Store, ids: set[bytes], groups: Sequence[Sequence[PackUse]]) -> list[list[bytes]]:
+    """For each group of packs its live chunks, in the order of the snapshots that need them, newest first."""
+    group_of = {
+        entry.id: number
+        for number, group in enumerate(groups)
+        for use in group
+        for entry in store.catalog.entries(use.key)
+        if entry.id in ids
     }
+    orders: list[list[bytes]] = [[] for _ in groups]
+    for path in _newest_first(store) if groups else ():
+        with suppress(FileNotFoundError, IndexDamaged):
+            for chunk_id, _ in stubs.read_index(path).chunks():
+                if (number := group_of.pop(chunk_id, None)) is not None:
+                    orders[number].append(chunk_id)
+    for chunk_id, number in group_of.items():  # of snapshots that were deleted just now
+        orders[number].append(chunk_id)
+    return orders
 
 
-def _in_order(store: Store, live: dict[bytes, Location]) -> Iterator[tuple[bytes, Location]]:
-    """The chunks in the order of the snapshots that need them, newest first."""
+def _newest_first(store: Store) -> list[bytes]:
     ages = []
     for path in stubs.walk(store.layout):
         with suppress(FileNotFoundError):
-            ages.append((-os.lstat(path).st_mtime_ns, path))
-    for _, path in sorted(ages):
-        if not live:
-            return
-        with suppress(FileNotFoundError, IndexDamaged):
-            for chunk_id, _ in stubs.read_index(path).chunks():
-                if (location := live.pop(chunk_id, None)) is not None:
-                    yield chunk_id, location
-    yield from live.items()  # of snapshots that were deleted just now
+            ages.append((os.lstat(path).st_mtime_ns, path))
+    return [path for _, path in sorted(ages, reverse=True)]
 
 
-def _copy(store: Store, chunks: Iterable[tuple[bytes, Location]], keys: Iterable[int]) -> Rewritten:
+def _copy(store: Store, order: Sequence[bytes], keys: Collection[int]) -> Rewritten:
+    places = store.catalog.find(order)
     writer = PackWriter(store.layout)
     spoiled: set[int] = set()
     damaged: list[tuple[bytes, int]] = []
     batch: list[tuple[bytes, memoryview]] = []
+    size = 0
     try:
-        for chunk_id, location in chunks:
+        for chunk_id in order:
+            location = places.get(chunk_id)
+            if location is None:  # a reader has found it damaged meanwhile, in one of them
+                spoiled.update(keys)
+                continue
+            if location.pack not in keys:
+                continue
             try:
-                batch.append((chunk_id, memoryview(read_at(store, chunk_id, location))))
+                data = read_at(store, chunk_id, location)
             except (ChunkCorrupt, ChunkMissing, OSError) as error:
                 spoiled.add(location.pack)
                 if isinstance(error, ChunkCorrupt):
                     damaged.append((chunk_id, location.length))
-            if sum(len(data) for _, data in batch) >= _BATCH:
+                continue
+            batch.append((chunk_id, memoryview(data)))
+            size += len(data)
+            if size >= _BATCH:
                 writer.append(batch)
-                batch = []
+                batch, size = [], 0
         writer.append(batch)
         writer.seal(sync=True)
     except BaseException:

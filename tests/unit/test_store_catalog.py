@@ -76,6 +76,51 @@ def test_a_lookup_of_more_ids_than_fit_one_query(catalog: Catalog) -> None:
     assert len(catalog.place(index_of(*range(1203))).packs) == 1203
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [*range(100, 300)],
+        [*range(40), *range(200, 300), 5000, *range(301, 340), *range(5001, 5100), *range(20, 90)],
+        [n if n % 30 else 5000 + n for n in range(300)],
+        [*range(300, 0, -1)],
+        [(n * 7919) % 300 for n in range(300)],
+        [7] * 100,
+    ],
+    ids=["a run", "runs", "a run with holes", "backwards", "scattered", "one chunk"],
+)
+def test_place_finds_each_chunk_however_they_lie(catalog: Catalog, numbers: list[int]) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
+    catalog.add_pack(b"b" * 16, 5000, entries(*range(5000, 5310)))
+    known = catalog.find(map(chunk_id, numbers))
+    place = catalog.place(index_of(*numbers))
+    expected = [known[chunk_id(n)] for n in numbers]
+    assert list(place.packs) == [location.pack for location in expected]
+    assert list(place.offsets) == [location.offset for location in expected]
+    for at in (0, len(numbers) // 2, len(numbers) - 1):
+        with pytest.raises(ChunkMissing, match=chunk_id(9999).hex()):
+            catalog.place(index_of(*numbers[:at], 9999, *numbers[at + 1 :]))
+
+
+def test_most_of_a_run_is_read_in_the_order_of_its_pack(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(1000)))
+    asked: list[str] = []
+    catalog._db.set_trace_callback(asked.append)
+    catalog.place(index_of(*range(100, 900)))
+    sought = [query.count("X'") for query in asked if " IN (" in query]
+    assert sum(sought) < 100
+    assert len(asked) - len(sought) == 1
+
+
+def test_a_catalog_without_the_index_by_pack_is_read_and_gets_it(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(100)))
+    catalog._db.execute("DROP INDEX chunk_place")
+    reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
+    assert len(reader.place(index_of(*range(100))).packs) == 100
+    reader.close()
+    Catalog(tmp_path / "catalog.sqlite3", writable=True).close()
+    assert "chunk_place" in {row[0] for row in catalog._db.execute("SELECT name FROM sqlite_master")}
+
+
 def test_place_names_the_first_chunk_that_is_missing(catalog: Catalog) -> None:
     catalog.add_pack(b"a" * 16, 5000, entries(1))
     with pytest.raises(ChunkMissing, match=chunk_id(8).hex()):
