@@ -214,6 +214,7 @@ class _Mount:
             "cache_bytes": self._reader.bytes_held,
             "queued_slots": self._worker.queued,
             "last_collection": asdict(last) if last else None,
+            "longest_collection_step_ms": round(self._worker.longest_step * 1000, 1),
         }
 
     async def _gc(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,7 @@ class IngestWorker:
         self._socket: trio.SocketStream | None = None
         self._sending = trio.Lock()
         self._asking = False
+        self.longest_step = 0.0  # seconds that a save may have waited for a collection
         self._answer_send, self._answers = trio.open_memory_channel[dict[str, Any]](1)
         for slot in range(self._slots.count):
             self._free_send.send_nowait(slot)
@@ -172,7 +173,10 @@ class IngestWorker:
 
     async def adopt(self, pack_id: str) -> int:
         """Has the chunks of a new pack lie there from now on; returns its bytes. Raises OSError."""
-        return int((await self._ask(wire.encode("adopt", pack=pack_id)))["bytes"])
+        while True:
+            answer = await self._ask(wire.encode("adopt", pack=pack_id))
+            if not answer["more"]:
+                return int(answer["bytes"])
 
     async def drop_packs(self, keys: Sequence[int]) -> Collected:
         """Deletes packs, but for those that were used since the mark began. Raises OSError."""
@@ -245,6 +249,7 @@ class IngestWorker:
             raise OSError(errno.EIO, "the ingest worker died")
         if "errno" in answer:
             raise OSError(answer["errno"], answer["message"])
+        self.longest_step = max(self.longest_step, answer["seconds"])
         return answer
 
     async def _receive(self, source: trio.SocketStream, process: subprocess.Popen[bytes]) -> None:

@@ -149,29 +149,26 @@ class Catalog:
             yield from self._rows(f"SELECT {_COLUMNS} FROM chunk WHERE id IN ({marks})", batch)  # noqa: S608
 
     def add_pack(
-        self,
-        pack_id: bytes,
-        size: int,
-        entries: Sequence[Entry],
-        stale: Iterable[bytes] = (),
-        *,
-        moved: bool = False,
+        self, pack_id: bytes, size: int, entries: Sequence[Entry], stale: Iterable[bytes] = ()
     ) -> int:
-        """Takes in a sealed pack and returns its key. A chunk that is known already keeps its place, unless
-        `moved` says that all have moved here.
+        """Takes in a sealed pack and returns its key. A chunk that is known already keeps its place.
 
         The chunks of `stale` lose theirs first: the pack they were in is gone or cut short.
         """
         with self._transaction():
-            self._db.executemany("DELETE FROM chunk WHERE id = ?", ((chunk_id,) for chunk_id in stale))
+            self._forget(stale)
             cursor = self._db.execute("INSERT INTO pack (id, size) VALUES (?, ?)", (pack_id, size))
             key = cursor.lastrowid
             if key is None:  # pragma: no cover - an INSERT always has one
                 raise OSError(errno.EIO, "the catalog gave no pack key")
-            if moved:
-                self._db.executemany("DELETE FROM chunk WHERE id = ?", ((entry.id,) for entry in entries))
             self._insert(key, entries)
         return key
+
+    def move_chunks(self, key: int, entries: Sequence[Entry]) -> None:
+        """Has the chunks of `entries` lie in the pack `key` from now on, wherever they were."""
+        with self._transaction():
+            self._forget(entry.id for entry in entries)
+            self._insert(key, entries)
 
     def add_chunks(self, key: int, entries: Sequence[Entry]) -> None:
         """Takes in those chunks of a pack that have no place, since the pack that had them is forgotten."""
@@ -181,7 +178,7 @@ class Catalog:
     def forget_chunk(self, chunk_id: bytes) -> None:
         """Forgets one chunk, whose bytes are no longer what its id says."""
         with self._transaction():
-            self._db.execute("DELETE FROM chunk WHERE id = ?", (chunk_id,))
+            self._forget([chunk_id])
 
     def scan(self) -> Iterator[tuple[bytes, int, int, int]]:
         """(id, pack, offset, length) of every chunk, by id; changes made meanwhile may be seen or not."""
@@ -229,6 +226,9 @@ class Catalog:
             Entry(chunk_id, offset, length, checksum % _U64)
             for chunk_id, offset, length, checksum in self._rows(query, (key,))
         ]
+
+    def _forget(self, ids: Iterable[bytes]) -> None:
+        self._db.executemany("DELETE FROM chunk WHERE id = ?", ((chunk_id,) for chunk_id in ids))
 
     def _insert(self, key: int, entries: Sequence[Entry]) -> None:
         self._db.executemany(

@@ -26,6 +26,7 @@ ROUND = 256 << 20  # live bytes of the packs that become one
 ROUND_CHUNKS = 4000
 _SPARE = 64 << 20  # bytes of the disk that compaction leaves free
 _BATCH = 4 << 20  # bytes in one write
+_MOVED = 250  # chunks that move in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +74,35 @@ def rewrite(store: Store, survey: Survey) -> Iterator[Rewritten]:
         yield _copy(store, order, [use.key for use in group])
 
 
-def adopt(store: Store, pack_id: bytes) -> int:
-    """Has the chunks of a new pack lie there from now on. Returns the bytes by which the store has grown.
+class Adoption:
+    """A new pack becomes the place of its chunks, in steps, each of which leaves every chunk in some place.
 
-    Raises PackDamaged, OSError; the pack is then gone again.
+    `size` is the bytes by which the store has grown. Raises PackDamaged and OSError, the pack is then gone.
     """
-    path = store.layout.pack(pack_id)
-    try:
-        _, size, entries = packs.read_entries(path)
-        store.catalog.add_pack(pack_id, size, entries, moved=True)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return size
+
+    def __init__(self, store: Store, pack_id: bytes) -> None:
+        path = store.layout.pack(pack_id)
+        try:
+            _, self.size, self._entries = packs.read_entries(path)
+            self._key = store.catalog.add_pack(pack_id, self.size, [])
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        self._catalog = store.catalog
+
+    def step(self) -> bool:
+        """Moves some hundred chunks. Returns whether there are more."""
+        self._catalog.move_chunks(self._key, self._entries[:_MOVED])
+        del self._entries[:_MOVED]
+        return bool(self._entries)
+
+
+def adopt(store: Store, pack_id: bytes) -> int:
+    """A whole adoption. Returns the bytes by which the store has grown. Raises as `Adoption` does."""
+    adoption = Adoption(store, pack_id)
+    while adoption.step():
+        pass
+    return adoption.size
 
 
 def _orders(store: Store, ids: set[bytes], groups: Sequence[Sequence[PackUse]]) -> list[list[bytes]]:

@@ -38,6 +38,7 @@ class Worker:
         self._slots = slots
         self._streams: dict[int, Ingest] = {}
         self._noted: set[bytes] | None = None
+        self._adopting: compact.Adoption | None = None
 
     def handle(self, message: dict[str, Any]) -> list[bytes]:
         """Does what one frame asks, and returns the frames to answer with."""
@@ -115,7 +116,7 @@ class Worker:
 
     def _note(self) -> dict[str, Any]:
         """A mark begins: what is used from here on is spared."""
-        self._noted = set()
+        self._noted, self._adopting = set(), None
         return {"newest": collect.newest_pack(self._store)}
 
     def _forget(self) -> dict[str, Any]:
@@ -124,7 +125,16 @@ class Worker:
         return {}
 
     def _adopt(self, pack: str) -> dict[str, Any]:
-        return {"bytes": compact.adopt(self._store, bytes.fromhex(pack))}
+        """Has chunks move to the new pack, for a short while; `more` says whether to come again."""
+        adoption = self._adopting or compact.Adoption(self._store, bytes.fromhex(pack))
+        self._adopting = None
+        end = time.monotonic() + _STEP
+        more = adoption.step()
+        while more and time.monotonic() < end:
+            more = adoption.step()
+        if more:
+            self._adopting = adoption
+        return {"bytes": adoption.size, "more": more}
 
     def _delete(self, keys: list[int]) -> dict[str, Any]:
         """Deletes packs that nothing uses, for a short while; the rest of the keys is `left`."""
@@ -140,12 +150,14 @@ class Worker:
 
     def _answered(self, op: str, action: Callable[[], dict[str, Any]]) -> bytes:
         """The frame that answers a step of a collection, with what went wrong if something did."""
+        began = time.monotonic()
         try:
-            return wire.encode(op, **action())
+            answer = action()
         except KvtoolError as error:
             return wire.encode(op, errno=error.errno, message=str(error))
         except OSError as error:
             return wire.encode(op, errno=error.errno or errno.EIO, message=reason(error))
+        return wire.encode(op, **answer, seconds=time.monotonic() - began)
 
 
 def serve(worker: Worker, connection: socket.socket) -> None:
