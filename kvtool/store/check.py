@@ -16,8 +16,8 @@ from kvtool.store.findings import Code, Finding, Report
 from kvtool.store.layout import Layout
 from kvtool.store.look import Look
 
-_LOOKS = 3  # further looks that must find the same
-_PAUSE = 0.3  # seconds between two looks
+_LOOKS = 4  # further looks that must find the same
+_PAUSE = 0.25  # seconds between two looks, doubled each time they do
 
 
 def check_store(layout: Layout, *, pause: Callable[[float], object] = time.sleep) -> Report:
@@ -30,7 +30,7 @@ def check_store(layout: Layout, *, pause: Callable[[float], object] = time.sleep
     report.in_use = report.in_use or in_use(layout)
     same = 0
     while report.in_use and same < _LOOKS and any(map(_may_pass, report.findings)):
-        pause(_PAUSE)
+        pause(_PAUSE * 2**same)
         again = {_content(found) for found in look_at(layout, in_use=in_use(layout)).findings}
         kept = [found for found in report.findings if not _may_pass(found) or _content(found) in again]
         same = same + 1 if len(kept) == len(report.findings) else 0

@@ -119,13 +119,7 @@ def check_folder(look: Look) -> None:
         look.add(Code.IN_THE_WAY, path, f"{path.name} is not what must be there; move it away")
     if not look.in_use and _is_socket(layout.control):
         look.add(Code.LEFTOVER, layout.control, "the control socket of a mount that is gone")
-    belonging = {file.name for file in catalog.files(layout.catalog)} | {
-        path.name
-        for path in (
-            layout.format, layout.lock, layout.packs, layout.incoming, layout.staging, layout.quarantine,
-            layout.control, layout.log, layout.synced,
-        )
-    }  # fmt: skip
+    belonging = layout.names | {file.name for file in catalog.files(layout.catalog)}
     if layout.stubs.is_relative_to(layout.root):
         belonging.add(layout.stubs.relative_to(layout.root).parts[0])
     _check_names(look, layout.root, belonging, store_layout.aside(layout.format).name)

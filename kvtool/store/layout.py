@@ -88,6 +88,14 @@ class Layout:
         """Names the store that the stubs belong to."""
         return self.stub_private / "store-id"
 
+    @property
+    def names(self) -> set[str]:
+        """What belongs directly into the store's directory: all that the properties above place there."""
+        others = (
+            name for name, kind in vars(Layout).items() if isinstance(kind, property) and name != "names"
+        )
+        return {path.name for path in map(self.__getattribute__, others) if path.parent == self.root}
+
     def pack(self, pack_id: bytes) -> Path:
         """The file of a sealed pack."""
         name = pack_id.hex()

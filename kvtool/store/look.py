@@ -65,7 +65,7 @@ class Look:
         if self.catalog is None:
             return {}
         try:
-            found = self.catalog.find(ids)
+            found = self.catalog.find(sorted(ids))  # in the order of the table: many are in one page
         except (CatalogDamaged, OSError, TypeError):
             if self.sound is not None:
                 raise
@@ -97,7 +97,7 @@ class Look:
 
     def claim(self, chunk_id: bytes, place: Location) -> None:
         """Notes where the catalog says that a chunk is, when it is in a damaged pack."""
-        held = self.pack(place.pack)
+        held = self.pack(place.pack) if self.claims else None
         if held is not None and held[0] in self.claims:
             self.claims[held[0]].add(Entry(chunk_id, place.offset, place.length, place.checksum))
 

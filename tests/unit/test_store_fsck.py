@@ -14,15 +14,17 @@ from typing import NamedTuple
 
 import pytest
 
+from kvtool.core import index as chunk_index
 from kvtool.core import pack
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.index import Index
 from kvtool.errors import KvtoolError, NoStore, StoreLocked, StoreTooNew
-from kvtool.store import catalog, lock, packs, recover, stubs
+from kvtool.store import catalog, check, lock, packs, recover, stubs
 from kvtool.store import layout as store_layout
 from kvtool.store.check import check_store
 from kvtool.store.findings import KINDS, Code, Finding, Outcome, Report, Severity
 from kvtool.store.layout import Layout
+from kvtool.store.look import Look
 from kvtool.store.repair import repair
 from kvtool.store.store import Store
 from tests.stores import SIZES, flip, layout_in, listing, pack_paths, read, save, stub
@@ -137,8 +139,8 @@ def other_sizes(layout: Layout, *names: str) -> None:
 def wrong_lengths(layout: Layout) -> None:
     index = stubs.read_index(os.fsencode(path_of(layout, "b")))
     ends = array("Q", index.ends)
-    ends[0] -= 1
-    put_index(layout, "b", replace(index, ends=ends))
+    ends[-1] -= 1  # the size attribute is right, so it must stay
+    path_of(layout, "b").write_bytes(chunk_index.encode(replace(index, ends=ends)))
 
 
 def new_footer(path: Path, change: Callable[[list[pack.Entry]], None]) -> None:
@@ -283,6 +285,13 @@ CASES = {
         f"catalog {how}": Case(lambda it, how=how: another(it.catalog, how), {Code.CATALOG_DAMAGED})
         for how in ("garbage", "empty", "directory", "pipe", "loop")
     },
+    "catalog known to be damaged, and a pack cut": Case(
+        lambda it: (
+            it.catalog.with_name("catalog.sqlite3-damaged").touch(),
+            os.truncate(p := pack_of(it, "b"), p.stat().st_size - 1),
+        ),
+        {Code.CATALOG_DAMAGED, Code.PACK_NO_TRAILER},
+    ),
     "catalog's log a pipe": Case(
         lambda it: another(it.catalog.with_name("catalog.sqlite3-wal"), "pipe"), {Code.CATALOG_DAMAGED}
     ),
@@ -319,6 +328,12 @@ CASES = {
         lambda it: sql(it, "UPDATE chunk SET pack = 77 WHERE pack = 2"), {Code.CATALOG_CHUNK_UNFOUNDED}
     ),
     "chunk in the wrong pack": Case(move_chunk, {Code.CATALOG_CHUNK_UNFOUNDED}),
+    "chunks of a pack that is gone in another": Case(
+        lambda it: (pack_of(it, "b").unlink(), sql(it, "UPDATE chunk SET pack = 1 WHERE pack = 2")),
+        {Code.CATALOG_PACK_GONE, Code.CATALOG_CHUNK_UNFOUNDED, MISSING},
+        {MISSING},
+        "ac",
+    ),
     "chunk elsewhere": Case(
         lambda it: sql(it, "UPDATE chunk SET offset = 5000 WHERE pack = 2"), {Code.CATALOG_CHUNK_DIFFERS}
     ),
@@ -454,6 +469,18 @@ def test_what_is_salvaged_is_a_new_pack_and_the_damaged_one_is_kept(layout: Layo
     assert readable(layout) == "ac"
 
 
+def test_chunks_that_no_snapshot_needs_are_salvaged_too(layout: Layout) -> None:
+    orphan(layout)
+    with opened(layout) as store:
+        row = store.catalog.packs()[-1]
+        ids = {entry.id for entry in store.catalog.entries(row.key)}
+    path = layout.pack(row.id)
+    os.truncate(path, path.stat().st_size - 1)
+    assert bad(repair(layout)) == set()
+    with opened(layout) as store:
+        assert store.catalog.find(ids).keys() == ids
+
+
 def test_a_sound_copy_of_a_chunk_is_used_whichever_pack_is_older(layout: Layout) -> None:
     forget(layout, damaged=True)
     with opened(layout) as store:
@@ -462,6 +489,27 @@ def test_a_sound_copy_of_a_chunk_is_used_whichever_pack_is_older(layout: Layout)
     assert bad(check_store(layout)) == {Code.STUB_FOREIGN}
     sql(layout, "UPDATE chunk SET offset = 5000 WHERE pack = 1")
     repair(layout)
+    assert readable(layout) == "abc"
+
+
+def test_a_chunk_in_two_packs_is_no_finding_and_one_of_them_is_enough(
+    layout: Layout, expect_log: ExpectLog
+) -> None:
+    expect_log("gone or damaged")
+    first = pack_of(layout, "b")
+    content = first.read_bytes()
+    with opened(layout) as store:
+        row = next(row for row in store.catalog.packs() if layout.pack(row.id) == first)
+        entries = store.catalog.entries(row.key)
+        store.catalog.drop_packs([row.key])
+        first.unlink()
+        save(store, FILES["b"])  # what a compaction that was killed leaves
+        first.write_bytes(content)
+        store.catalog.add_pack(row.id, row.size, entries)
+    assert bad(check_store(layout)) == set()
+    pack_of(layout, "b").unlink()
+    assert bad(check_store(layout)) == {Code.CATALOG_PACK_GONE}
+    assert repair(layout).clean
     assert readable(layout) == "abc"
 
 
@@ -516,6 +564,13 @@ def test_a_store_toml_that_cannot_be_derived_is_left(layout: Layout) -> None:
         assert not layout.format.exists()
 
 
+def test_what_is_in_the_way_of_writing_aside(layout: Layout) -> None:
+    layout.format.unlink()
+    os.mkfifo(store_layout.aside(layout.format))
+    assert repair(layout).clean
+    assert readable(layout) == "abc"
+
+
 def test_snapshots_that_lost_bytes_are_moved_away_when_told_so(layout: Layout) -> None:
     (layout.stubs / "d").mkdir()
     path_of(layout, "b").rename(layout.stubs / "d" / "b")
@@ -544,6 +599,25 @@ def test_a_stub_that_is_moved_below_a_stub_that_was_moved(layout: Layout) -> Non
         repair(layout)
     assert (layout.quarantine / "stubs" / "x").is_file()
     assert (layout.quarantine / "stubs.1" / "x" / "y").is_file()
+
+
+def test_a_stub_tree_on_another_disk(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def across(source: bytes, target: Path) -> None:
+        if b"/stubs/" in os.fsencode(source) and "/quarantine/" in str(target):
+            raise OSError(errno.EXDEV, "another disk")
+        rename(source, target)
+
+    path = path_of(layout, "b")
+    path.write_bytes(bytes(100))
+    os.setxattr(path, stubs.LABEL + b"kind", b"chat")
+    monkeypatch.setattr(os, "rename", across)
+    repair(layout)
+    assert not path.exists()
+    moved = layout.quarantine / "stubs" / "b"
+    assert moved.read_bytes() == bytes(100)
+    assert stubs.attributes(os.fsencode(moved)).labels == {"kind": "chat"}
 
 
 def test_a_header_is_rewritten_and_all_else_stays(layout: Layout) -> None:
@@ -636,6 +710,41 @@ def test_what_passes_is_not_reported_and_what_stays_is(layout: Layout) -> None:
     report = check_store(layout, pause=sealed)
     assert bad(report) == {Code.STUB_DAMAGED}
     held.release()
+
+
+def test_it_looks_as_long_as_there_is_less_each_time(layout: Layout) -> None:
+    with opened(layout) as store:
+        for seed in range(7):
+            save(store, random_bytes(500, 70 + seed))
+        store.catalog.drop_packs([row.key for row in store.catalog.packs()[3:]])
+    held = lock.acquire(layout)
+
+    def deleted(_seconds: float) -> None:
+        """A collection has deleted one more of the packs that it has struck out."""
+        with opened(layout) as store:
+            known = {row.id for row in store.catalog.packs()}
+        for pack_id in sorted(packs.list_packs(layout).keys() - known)[:1]:
+            layout.pack(pack_id).unlink()
+
+    assert check_store(layout, pause=deleted).findings == []
+    assert len(pack_paths(layout)) == 3
+    held.release()
+
+
+def test_a_mount_that_starts_while_it_looks(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def starting(it: Layout, *, in_use: bool) -> Look:
+        (it.incoming / "x.pack").touch()
+        look = look_at(it, in_use=in_use)
+        held.append(lock.acquire(it) if not held else held[0])
+        return look
+
+    look_at = check.look_at
+    monkeypatch.setattr(check, "look_at", starting)
+    report = check_store(layout, pause=lambda _: None)
+    assert (report.findings, report.in_use) == ([], True)
+    held[0].release()
 
 
 def test_a_snapshot_that_is_saved_anew_all_the_time_is_not_reported(layout: Layout) -> None:
