@@ -1,7 +1,7 @@
 """One writer a store: an flock on STORE/lock, released by the kernel when its last holder dies.
 
-The pid in the file is only information for the error message. What is still written there when the lock
-is free says that its last holder did not stop cleanly, and in which boot it ran.
+The file says in which boot its last holder ran, and its pid, in place of which a clean stop leaves a `-`.
+Only the file of a lock that was never held is empty.
 """
 
 import fcntl
@@ -12,12 +12,16 @@ from pathlib import Path
 from kvtool.errors import StoreLocked
 from kvtool.store.layout import Layout
 
+_NOBODY = "-"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLock:
-    """The held lock: its descriptor (an inherited copy holds it too), and how the last holder stopped."""
+    """The held lock: its descriptor (an inherited copy holds it too), and how the last holder stopped.
+
+    `rebooted`: the machine has been off since, maybe by a power cut, so the store is unclean in any case.
+    """
 
     fd: int
     unclean: bool
@@ -25,11 +29,11 @@ class StoreLock:
 
     def mended(self) -> None:
         """Notes that what the last stop left has been mended: from here on it is this boot's writer."""
-        _write(self.fd, _BOOT_ID.read_text().strip())
+        _write(self.fd, _this_boot())
 
     def release(self) -> None:
         """Lets go after a clean stop."""
-        os.ftruncate(self.fd, 0)
+        _write(self.fd, _this_boot(), holder=_NOBODY)
         os.close(self.fd)
 
 
@@ -39,17 +43,20 @@ def acquire(layout: Layout) -> StoreLock:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid = os.pread(fd, 128, 0).decode(errors="replace").partition(" ")[0] or "unknown"
+        holder = os.pread(fd, 128, 0).decode(errors="replace").partition(" ")[0]
         os.close(fd)
         raise StoreLocked(
-            f"store {layout.root} is in use by process {pid}",
+            f"store {layout.root} is in use by process {holder if holder.isdigit() else 'unknown'}",
             hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`",
         ) from None
-    _, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
-    this_boot = _BOOT_ID.read_text().strip()
+    holder, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
+    is_new = not os.fstat(fd).st_size
+    rebooted = not is_new and boot != _this_boot()
     # An earlier boot stays noted until its damage is mended: this process may be killed before.
-    _write(fd, boot or this_boot)
-    return StoreLock(fd, unclean=bool(boot), rebooted=bool(boot) and boot != this_boot)
+    _write(fd, (boot or "unknown") if rebooted else _this_boot())
+    if is_new:
+        os.fsync(fd)  # after a power cut it must not look as if nobody had ever held it
+    return StoreLock(fd, unclean=rebooted or not (is_new or holder == _NOBODY), rebooted=rebooted)
 
 
 def is_held(layout: Layout) -> bool:
@@ -67,7 +74,11 @@ def is_held(layout: Layout) -> bool:
     return False
 
 
-def _write(fd: int, boot: str) -> None:
-    text = f"{os.getpid()} {boot}\n".encode()
+def _this_boot() -> str:
+    return _BOOT_ID.read_text().strip()
+
+
+def _write(fd: int, boot: str, holder: str | None = None) -> None:
+    text = f"{holder or os.getpid()} {boot}\n".encode()
     os.pwrite(fd, text, 0)
     os.ftruncate(fd, len(text))
