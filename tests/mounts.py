@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,14 +40,18 @@ class MountedStore:
     """A store, a stub tree and a mount of them in a folder of its own; a context manager.
 
     `dir`, `store` and `stubs` are the three folders, `flags` what is passed to `kvtool mount` in addition,
-    `limit` the seconds after which the watchdog aborts the connection, counted anew at each start.
+    `limit` the seconds after which the watchdog aborts the connection, counted anew at each start, `env`
+    variables for the mount's processes alone.
     """
 
-    def __init__(self, root: Path, *flags: str, limit: float = 120) -> None:
+    def __init__(
+        self, root: Path, *flags: str, limit: float = 120, env: Mapping[str, str] | None = None
+    ) -> None:
         self.root = root
         self.dir, self.store, self.stubs = root / "mnt", root / "store", root / "stubs"
         self.flags = flags
         self.limit = limit
+        self.env = dict(env or {})
         self.timed_out = False
         self.log: list[str] = []
         self._expected: list[str] = []
@@ -99,7 +103,7 @@ class MountedStore:
         ]
         self._process = subprocess.Popen(
             command,
-            env=self.environment,
+            env=self.environment | self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

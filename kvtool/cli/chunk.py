@@ -84,7 +84,7 @@ def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
             index = Index(store.sizes).extended(saved.lengths, saved.ids)
             stubs.replace(stubs.prepare(layout, index, sync=sync), task.path)
             if sync:
-                stubs.sync_parent(task.path)
+                stubs.sync_name(layout, task.path)
             rows.append(_row(task.name, saved))
     return rows
 

@@ -310,7 +310,7 @@ class File:
         self._env.note(self._inode)
         self._env.commits += 1
         if store.sync:
-            await trio.to_thread.run_sync(stubs.sync_parent, path)
+            await trio.to_thread.run_sync(stubs.sync_name, store.layout, path)
         if not self.writers and self._staging is not None:
             await self._drop_staging()
 

@@ -126,6 +126,8 @@ class Tree:
         else:
             self.inodes.moved(moving, target_dir, new_name)
         self.inodes.forget(moving)
+        if self.env.store.sync:  # a save is often NAME.tmp and a rename
+            await trio.to_thread.run_sync(stubs.sync_name, self.env.store.layout, target)
 
     def opendir(self, number: int) -> int:
         """A handle for listing a directory."""

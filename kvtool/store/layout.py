@@ -111,6 +111,16 @@ def fsync_directory(path: Path | bytes) -> None:
         os.close(fd)
 
 
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Makes a directory and those above it, where they are not there, so that they survive a power cut."""
+    if path.is_dir():
+        return
+    make_folder(path.parent, 0o777)
+    path.mkdir(mode=mode, exist_ok=True)
+    with suppress(PermissionError):  # above it may be what we can search and not read
+        fsync_directory(path.parent)
+
+
 def write_aside(path: Path, content: str) -> None:
     """Writes durably, to a file beside it, what is to be at `path`. Only one process may do so at a time."""
     with aside(path).open("w", encoding="utf-8") as file:
@@ -189,7 +199,7 @@ def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
     )
     write_aside(layout.format, store_format.dump(fmt))
     for folder in (layout.packs, layout.incoming, layout.staging, layout.stub_private):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
     write_aside(layout.stub_store_id, fmt.store_id + "\n")
     put_in_place(layout.stub_store_id)
     # store.toml comes last: without it there is no store, and the next start goes on from here.

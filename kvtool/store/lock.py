@@ -1,6 +1,7 @@
 """One writer a store: an flock on STORE/lock, released by the kernel when its last holder dies.
 
 The file says in which boot its last holder ran, and its pid, in place of which a clean stop leaves a `-`.
+Only the file of a lock that was never held is empty.
 """
 
 import fcntl
@@ -17,7 +18,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class StoreLock:
-    """The held lock: its descriptor (an inherited copy holds it too), and how the last holder stopped."""
+    """The held lock: its descriptor (an inherited copy holds it too), and how the last holder stopped.
+
+    `rebooted`: the machine has been off since, maybe by a power cut, so the store is unclean in any case.
+    """
 
     fd: int
     unclean: bool
@@ -39,17 +43,20 @@ def acquire(layout: Layout) -> StoreLock:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid = os.pread(fd, 128, 0).decode(errors="replace").partition(" ")[0] or "unknown"
+        holder = os.pread(fd, 128, 0).decode(errors="replace").partition(" ")[0]
         os.close(fd)
         raise StoreLocked(
-            f"store {layout.root} is in use by process {pid}",
+            f"store {layout.root} is in use by process {holder if holder.isdigit() else 'unknown'}",
             hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`",
         ) from None
     holder, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
-    this_boot = _this_boot()
+    is_new = not os.fstat(fd).st_size
+    rebooted = not is_new and boot != _this_boot()
     # An earlier boot stays noted until its damage is mended: this process may be killed before.
-    _write(fd, boot or this_boot)
-    return StoreLock(fd, unclean=bool(boot) and holder != _NOBODY, rebooted=bool(boot) and boot != this_boot)
+    _write(fd, (boot or "unknown") if rebooted else _this_boot())
+    if is_new:
+        os.fsync(fd)  # after a power cut it must not look as if nobody had ever held it
+    return StoreLock(fd, unclean=rebooted or not (is_new or holder == _NOBODY), rebooted=rebooted)
 
 
 def is_held(layout: Layout) -> bool:

@@ -51,14 +51,12 @@ class PackWriter:
         os.close(self._fd)
         self._fd = -1
         target = self._layout.pack(self.id)
-        made = not target.parent.exists()
         target.parent.mkdir(mode=0o700, exist_ok=True)
         self._path.rename(target)
         self._path = target
         if sync:
             fsync_directory(target.parent)
-            if made:
-                fsync_directory(self._layout.packs)
+            fsync_directory(self._layout.packs)  # who made the folder may not have synced
         return self._end
 
     def discard(self) -> None:

@@ -55,7 +55,7 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
         store_layout.open_existing(layout)
     else:
         store_layout.check_free(layout)
-        layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store_layout.make_folder(layout.root)
     held = lock.acquire(layout)
     try:
         if create is not None:

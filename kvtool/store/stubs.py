@@ -275,9 +275,13 @@ def drop_leftovers(layout: Layout) -> int:
     return dropped
 
 
-def sync_parent(path: bytes) -> None:
-    """Makes the name `path` survive a power cut."""
-    fsync_directory(os.path.dirname(path))
+def sync_name(layout: Layout, path: bytes) -> None:
+    """Makes the name `path` in the stub tree survive a power cut, and those of the directories it lies in."""
+    top = os.fsencode(layout.stubs)
+    while len(path) > len(top):
+        path = os.path.dirname(path)
+        with suppress(FileNotFoundError):  # renamed or removed since, and the name with it
+            fsync_directory(path)
 
 
 def _is_time(value: bytes) -> bool:

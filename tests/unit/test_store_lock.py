@@ -56,6 +56,18 @@ def test_who_ran_in_another_boot_left_a_store_to_be_checked(layout: Layout) -> N
     os.close(held.fd)
 
 
+def test_a_clean_stop_in_another_boot_is_looked_at_too(layout: Layout) -> None:
+    lock.acquire(layout).release()
+    layout.lock.write_text("- 00000000-0000-0000-0000-000000000000\n")
+    held = lock.acquire(layout)
+    assert (held.unclean, held.rebooted) == (True, True)
+    held.mended()
+    held.release()
+    held = lock.acquire(layout)
+    assert (held.unclean, held.rebooted) == (False, False)
+    held.release()
+
+
 def test_another_boots_stop_stays_noted_until_the_store_is_mended(layout: Layout) -> None:
     layout.lock.write_text("123 00000000-0000-0000-0000-000000000000\n")
     os.close(lock.acquire(layout).fd)  # killed while it checks the packs
@@ -72,6 +84,7 @@ def test_another_boots_stop_stays_noted_until_the_store_is_mended(layout: Layout
 def test_any_text_in_the_lock_is_survived(layout: Layout, text: bytes) -> None:
     layout.lock.write_bytes(text)
     held = lock.acquire(layout)
+    assert (held.unclean, held.rebooted) == (True, True)  # it may be what a power cut left
     with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
         lock.acquire(layout)
     held.release()

@@ -128,8 +128,9 @@ def test_a_failing_seal_can_be_discarded(store: Store, monkeypatch: pytest.Monke
     assert pack_paths(store) == []
 
 
+@pytest.mark.parametrize("is_new", [True, False])
 def test_with_sync_the_data_is_synced_before_the_name_and_the_folders_after(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_new: bool
 ) -> None:
     calls = []
 
@@ -150,6 +151,8 @@ def test_with_sync_the_data_is_synced_before_the_name_and_the_folders_after(
     writer = PackWriter(store.layout)
     name = f"{writer.id.hex()}.pack"
     writer.append(chunks(1))
+    if not is_new:  # a save that synced nothing may have made the folder
+        store.layout.pack(writer.id).parent.mkdir()
     writer.seal(sync=True)
     folder = writer.id.hex()[:2]
     synced = [call for call in calls if call[0] != "close"]

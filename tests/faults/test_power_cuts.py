@@ -1,0 +1,66 @@
+"""Power cuts: nothing acknowledged is lost with durability "power", nothing wrong is read with "process"."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.cuts import Recording
+from tests.faults.disk import Outcome
+from tests.faults.scenarios import DAY, SCENARIOS, Collect, Scenario
+
+ExpectLog = Callable[[str], None]
+Recorder = Callable[[Scenario, str], Recording]
+MENDED = "packs that the catalog knows are gone or damaged|moved to .*/quarantine"
+OFFLINE = [scenario for scenario in SCENARIOS.values() if not scenario.is_mounted]
+QUIET_DAY = replace(DAY, name="quiet day", operations=tuple(op for op in DAY.operations if op != Collect()))
+# The lots are always the same; `python -m tests.faults.sweep` draws more.
+MOMENTS = {DAY: 32} | dict.fromkeys(OFFLINE, 10)
+
+
+def check(recording: Recording, *outcomes: Outcome, saving: bool = True) -> None:
+    for number, moment in enumerate(recording.moments(MOMENTS.get(recording.scenario, 20))):
+        recording.check(moment, outcomes[number % len(outcomes)], seed=1, saving=saving)
+
+
+@pytest.mark.parametrize("scenario", MOMENTS, ids=lambda scenario: scenario.name)
+def test_what_was_acknowledged_with_durability_power_is_there(
+    recording: Recorder, scenario: Scenario, expect_log: ExpectLog
+) -> None:
+    expect_log("packs that the catalog knows are gone")  # collected, and the catalog is older
+    recorded = recording(scenario, "power")
+    check(recorded, Outcome.LOST, Outcome.CHANCE, Outcome.STUBS_LOST, Outcome.CHANCE, Outcome.STORE_LOST)
+
+
+@pytest.mark.parametrize("scenario", [QUIET_DAY, SCENARIOS["mend"]], ids=lambda scenario: scenario.name)
+def test_no_wrong_byte_with_durability_process(
+    recording: Recorder, scenario: Scenario, expect_log: ExpectLog
+) -> None:
+    expect_log(MENDED)
+    recorded = recording(scenario, "process")
+    check(recorded, Outcome.PAGE_LOST, Outcome.CHANCE, Outcome.LOST, Outcome.CHANCE, saving=False)
+
+
+@pytest.mark.parametrize("scenario", [QUIET_DAY, SCENARIOS["create"]], ids=lambda scenario: scenario.name)
+def test_a_cut_that_loses_nothing_is_as_a_kill(recording: Recorder, scenario: Scenario) -> None:
+    check(recording(scenario, "process"), Outcome.THERE)
+
+
+def test_the_first_holder_of_a_lock_is_not_forgotten(recording: Recorder) -> None:
+    recorded = recording(SCENARIOS["create"], "power")
+    half_done = next(i for i, event in enumerate(recorded.events) if "/.kvtool/new-" in event.path)
+    recorded.check(half_done + 1, Outcome.STORE_LOST)
+
+
+@pytest.mark.xfail(strict=True, reason="unsynced chunks are not checked after a reboot yet")
+def test_what_was_lost_with_durability_process_can_be_saved_again(
+    recording: Recorder, expect_log: ExpectLog
+) -> None:
+    expect_log(MENDED)
+    check(recording(QUIET_DAY, "process"), Outcome.PAGE_LOST)
+
+
+@pytest.mark.xfail(strict=True, reason="a collection does not sync the stubs before it deletes packs yet")
+def test_a_collection_loses_nothing_that_was_safe_before(recording: Recorder, expect_log: ExpectLog) -> None:
+    expect_log(MENDED)
+    check(recording(SCENARIOS["collect"], "process"), Outcome.STUBS_LOST)
