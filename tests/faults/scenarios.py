@@ -310,6 +310,15 @@ def with_orphans(root: Path) -> Tree:
     return {name: file for name, file in tree.items() if name not in {"b", "d"}}
 
 
+def half_dead(root: Path) -> Tree:
+    """The same where half of a pack is dead, so that a collection rewrites it."""
+    with recover.writer(layout_in(root), sync=False, create=SIZES) as (store, _, _):
+        stores.save(store, _D + _NEW, "whole")
+        stores.save(store, _D, "part")
+        os.unlink(stores.stub(store, "whole"))
+    return something(root) | {"part": File(_D)}
+
+
 def crashed(root: Path) -> Tree:
     """The same after a kill: half-written files of every kind, and a pack the catalog does not know."""
     tree = with_orphans(root)
@@ -344,6 +353,8 @@ SCENARIOS = {
         in_mount("collect", 30, Unlink("d"), Save("c", _D), Collect()),
         in_mount("stop", 40, Save("new", _NEW), Stop()),
         offline("gc", 34, with_orphans, Command(("gc",))),
+        offline("compact", 50, half_dead, Command(("gc",))),
+        Scenario("compact in a mount", (Unlink("c"), Collect()), half_dead, 44),
         offline("mend", 46, crashed, Command(("gc",))),
         offline("chunk", 50, something, Chunk(("chunk", "file", "--name", "a"), _NEW, "a")),
         offline("create", 90, nothing, Chunk(("chunk", "file", "--name", "f/new"), _NEW, "f/new")),

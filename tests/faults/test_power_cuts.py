@@ -11,7 +11,7 @@ from tests.faults.scenarios import DAY, SCENARIOS, Collect, Scenario
 
 ExpectLog = Callable[[str], None]
 Recorder = Callable[[Scenario, str], Recording]
-MENDED = "packs that the catalog knows are gone or damaged|moved to .*/quarantine"
+MENDED = "packs that the catalog knows are gone or damaged|moved to .*/quarantine|damaged and forgotten"
 OFFLINE = [scenario for scenario in SCENARIOS.values() if not scenario.is_mounted]
 QUIET_DAY = replace(DAY, name="quiet day", operations=tuple(op for op in DAY.operations if op != Collect()))
 # The lots are always the same; `python -m tests.faults.sweep` draws more.
@@ -52,7 +52,6 @@ def test_the_first_holder_of_a_lock_is_not_forgotten(recording: Recorder) -> Non
     recorded.check(half_done + 1, Outcome.STORE_LOST)
 
 
-@pytest.mark.xfail(strict=True, reason="unsynced chunks are not checked after a reboot yet")
 def test_what_was_lost_with_durability_process_can_be_saved_again(
     recording: Recorder, expect_log: ExpectLog
 ) -> None:
@@ -60,7 +59,6 @@ def test_what_was_lost_with_durability_process_can_be_saved_again(
     check(recording(QUIET_DAY, "process"), Outcome.PAGE_LOST)
 
 
-@pytest.mark.xfail(strict=True, reason="a collection does not sync the stubs before it deletes packs yet")
 def test_a_collection_loses_nothing_that_was_safe_before(recording: Recorder, expect_log: ExpectLog) -> None:
     expect_log(MENDED)
     check(recording(SCENARIOS["collect"], "process"), Outcome.STUBS_LOST)

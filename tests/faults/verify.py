@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from kvtool.errors import Damage
-from kvtool.store import collect, control, recover, stubs
+from kvtool.store import collector, control, recover, stubs
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 from tests import stores
@@ -28,7 +28,7 @@ def check_after_kill(root: Path, trees: list[Tree], *, sync: bool = False) -> No
         _check_saving(store, trees[-1])
     with recover.writer(layout, sync=sync) as (store, _, _):
         contents = check_store(layout.root, layout.stubs)
-        collect.collect(store)
+        collector.run(store)
         check_collected(layout.root, layout.stubs, contents)
         _check_reading(store, contents)
 
@@ -58,7 +58,7 @@ def check_unpowered(root: Path, trees: list[Tree], safe: set[bytes], *, saving: 
             _check_saving(store, trees[-1])
             assert _check_contents(store, trees, safe) <= damaged
         if not damaged:
-            collect.collect(store)
+            collector.run(store)
             assert not _check_contents(store, trees, safe)
 
 
