@@ -15,13 +15,16 @@ from tests.mounts import MountedStore
 
 @dataclass
 class Run:
-    """A scenario under way: the shim, the world, the mount if there is one, and what the names may hold."""
+    """A scenario under way: the shim, the world, the mount if there is one, what the names may hold, and the
+    error that has ended it.
+    """
 
     scenario: Scenario
     shim: Shim
     world: World
     trees: list[Tree]
     mount: MountedStore | None = None
+    error: Exception | None = None
 
     def play(self) -> None:
         """Does the operations until one fails. `trees` is then what was before it and what is after it."""
@@ -31,7 +34,8 @@ class Run:
             self.shim.mark(f"begin {number}")
             try:
                 operation.run(self.world)
-            except (OSError, KvtoolError, Killed):
+            except (OSError, KvtoolError, Killed) as error:
+                self.error = error
                 return
             self.shim.mark(f"end {number}")
             self.trees = self.trees[-1:]
