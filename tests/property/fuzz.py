@@ -1,4 +1,4 @@
-"""`python -m tests.property.fuzz [--mount] [--seconds N]`: random sequences until told to stop (make fuzz).
+"""`python -m tests.property.fuzz [--mount | --upkeep] [--seconds N]`: random sequences until told to stop (make fuzz).
 
 Sequences that found something are kept in .hypothesis and tried first the next time. Prints how many
 sequences and steps ran, also after Ctrl-C; exits 1 when something was found.
@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.rules import Machine
 from tests.property.test_model import PlainMachine
+from tests.property.test_upkeep import UpkeepMachine
 from tests.property.test_vfs import VfsMachine
 
 ROUND = 25  # sequences between two looks at the clock
@@ -24,6 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.property.fuzz", description=__doc__)
     parser.add_argument("--mount", action="store_true", help="a real mount, not the file system in process")
     parser.add_argument("--plain", action="store_true", help="a plain directory: test the model itself")
+    parser.add_argument("--upkeep", action="store_true", help="saves, collections and crashes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--steps", type=int, default=50, help="steps of one sequence at most")
     chosen = parser.parse_args()
@@ -36,7 +38,9 @@ def main() -> int:
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    machine: type[Machine] = PlainMachine if chosen.plain else VfsMachine
+    machine: type[Machine | UpkeepMachine] = PlainMachine if chosen.plain else VfsMachine
+    if chosen.upkeep:
+        machine = UpkeepMachine
     if chosen.mount:
         from tests.fuse.test_sequences import MountMachine  # needs /dev/fuse
 
@@ -45,7 +49,7 @@ def main() -> int:
     return run(machine, budget, chosen.seconds)
 
 
-def run(machine: type[Machine], budget: settings, seconds: float) -> int:
+def run(machine: type[Machine | UpkeepMachine], budget: settings, seconds: float) -> int:
     """Rounds of sequences until the time is over, Ctrl-C, or a finding."""
     start, found = time.monotonic(), False
     try:
@@ -63,7 +67,7 @@ def run(machine: type[Machine], budget: settings, seconds: float) -> int:
     return int(found)
 
 
-def report(machine: type[Machine], start: float, end: str = "\n") -> None:
+def report(machine: type[Machine | UpkeepMachine], start: float, end: str = "\n") -> None:
     print(
         f"{machine.sequences} sequences, {machine.steps} steps, {machine.calls} calls compared"
         f" in {time.monotonic() - start:.0f} s",

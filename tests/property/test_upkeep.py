@@ -10,12 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvtool.fs.inodes import ROOT
 from tests.property.check import check_collected, check_store
@@ -37,11 +37,24 @@ class Crash(BaseException):
 class UpkeepMachine(RuleBasedStateMachine):
     """The contents that must be there, and a session on a store in a folder of its own."""
 
+    sequences: ClassVar[int] = 0
+    steps: ClassVar[int] = 0
+    calls: ClassVar[int] = 0  # snapshots compared
+
     def __init__(self) -> None:
         super().__init__()
+        UpkeepMachine.sequences += 1
         self.root = Path(tempfile.mkdtemp(prefix="kvtool-upkeep-"))
         self.session = Session(self.root)
         self.contents: dict[bytes, bytes] = {}
+
+    @classmethod
+    def finish(cls) -> None:
+        """Nothing is shared between runs."""
+
+    @invariant()
+    def count(self) -> None:
+        UpkeepMachine.steps += 1
 
     @rule(saved=_saves)
     def save(self, saved: tuple[bytes, list[int]]) -> None:
@@ -73,7 +86,7 @@ class UpkeepMachine(RuleBasedStateMachine):
     @rule(name=_names)
     def restore(self, name: bytes) -> None:
         if name in self.contents:
-            assert self.session.run(self.session.service.get, name) == self.contents[name]
+            self._compare(name)
 
     @rule(
         meanwhile=st.lists(st.one_of(_saves, _names), max_size=3),
@@ -117,12 +130,16 @@ class UpkeepMachine(RuleBasedStateMachine):
             assert check_store(store, stubs) == self.contents
             self.session.start()
             self.session.run(self.session.collection.run)
-            for name, data in self.contents.items():
-                assert self.session.run(self.session.service.get, name) == data
+            for name in self.contents:
+                self._compare(name)
             self.session.stop()
             check_collected(store, stubs, self.contents)
         finally:
             shutil.rmtree(self.root)
+
+    def _compare(self, name: bytes) -> None:
+        UpkeepMachine.calls += 1
+        assert self.session.run(self.session.service.get, name) == self.contents[name]
 
     def _save(self, name: bytes, recipe: list[int]) -> None:
         self.session.run(self._put, name, content(recipe))
@@ -173,4 +190,4 @@ def crashes_are_logged(expect_log: Callable[[str], None]) -> None:
 
 
 TestUpkeep = UpkeepMachine.TestCase
-TestUpkeep.settings = settings(max_examples=25, stateful_step_count=30)
+TestUpkeep.settings = settings(max_examples=15, stateful_step_count=30)
