@@ -1,4 +1,4 @@
-"""`python -m tests.property.fuzz [--mount | --upkeep] [--seconds N]`: random sequences until told to stop (make fuzz).
+"""`python -m tests.property.fuzz [--mount | --upkeep] [--seconds N]`: random sequences until told to stop.
 
 Sequences that found something are kept in .hypothesis and tried first the next time. Prints how many
 sequences and steps ran, also after Ctrl-C; exits 1 when something was found.
