@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from kvtool.store.repair import repair
 from tests.faults.runs import Prepared, running
 from tests.faults.scenarios import Scenario
 from tests.faults.shim import CHANGES, Action, Kind
 from tests.faults.verify import check_after_kill, check_in_mount
 from tests.mounts import temporary_folder
+from tests.stores import layout_in
 
 
 class Kill(NamedTuple):
@@ -35,6 +37,8 @@ def kill(scenario: Scenario, how: Kill, library: Path, prepared: Prepared, *, in
             run.play()
             run.kill()
             what = run.shim.what.replace(str(root), "") if run.shim.fired else ""
+        if scenario.is_repair:
+            repair(layout_in(root))
         check = check_in_mount if in_mount else check_after_kill
         try:
             check(root, run.trees)

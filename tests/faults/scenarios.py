@@ -254,6 +254,7 @@ class Scenario:
     operations: tuple[Operation, ...]
     prepare: Callable[[Path], Tree]
     steps: int
+    is_repair: bool = False  # after a fault it is repaired again before anything else
 
     @property
     def is_mounted(self) -> bool:
@@ -319,6 +320,23 @@ def half_dead(root: Path) -> Tree:
     return something(root) | {"part": File(_D)}
 
 
+def damaged(root: Path) -> Tree:
+    """The same with a pack cut short, a footer with a flipped bit, a row gone, a wrong size, and leftovers:
+    nothing that a repair cannot mend.
+    """
+    tree = half_dead(root)
+    layout = layout_in(root)
+    with stores.open_store(root) as store:
+        first, second, *_, last = [row.key for row in store.catalog.packs()]
+        cut, flipped = store.packs.path(first), store.packs.path(second)
+        os.truncate(cut, cut.stat().st_size - 20)
+        stores.flip(flipped, flipped.stat().st_size - 60)
+        store.catalog.forget_chunk(store.catalog.entries(last)[0].id)
+        os.setxattr(stores.stub(store, "a"), stubs.SIZE, b"7")
+    (layout.incoming / "half.pack").write_bytes(b"x")
+    return tree
+
+
 def crashed(root: Path) -> Tree:
     """The same after a kill: half-written files of every kind, and a pack the catalog does not know."""
     tree = with_orphans(root)
@@ -358,7 +376,7 @@ SCENARIOS = {
         offline("mend", 46, crashed, Command(("gc",))),
         offline("chunk", 50, something, Chunk(("chunk", "file", "--name", "a"), _NEW, "a")),
         offline("create", 90, nothing, Chunk(("chunk", "file", "--name", "f/new"), _NEW, "f/new")),
-        # Here belong the commands that compact and repair, a line each.
+        Scenario("repair", (Command(("fsck", "--repair")),), damaged, 90, is_repair=True),
     )
 }
 
