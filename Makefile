@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: demo test check bench fuzz clean
+.PHONY: demo test check bench fuzz faults clean
 
 demo: .venv/ready-to-run
 	$(BIN)/python -m tests.demo.demo $(ARGS)
@@ -25,6 +25,10 @@ bench: .venv/ready-to-test
 
 fuzz: .venv/ready-to-test
 	$(BIN)/python -m tests.property.fuzz $(ARGS)
+
+# For example: make faults ARGS="save gc --every 5"
+faults: .venv/ready-to-test
+	$(BIN)/python -m tests.faults.sweep $(ARGS)
 
 # What is installed: the program alone, or all that the tests need too.
 .venv/ready-to-run: pyproject.toml .ci/setup

@@ -80,6 +80,7 @@ class Catalog:
                     self._db.executescript(_SCHEMA)
                 self._db.execute("PRAGMA cache_size = -16384")
                 self._db.execute("SELECT count(*) FROM pack")
+                self._db.execute("SELECT id FROM chunk LIMIT 1")  # lost alone, when the log is damaged
                 on_failure.pop_all()
             except sqlite3.OperationalError as error:
                 if not writable and _base_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_ERROR}:
