@@ -199,6 +199,12 @@ def move_chunk(layout: Layout) -> None:
     sql(layout, "UPDATE chunk SET pack = 1 WHERE id = (SELECT id FROM chunk WHERE pack = 2 LIMIT 1)")
 
 
+def flip_row(layout: Layout) -> None:
+    """The rows of a page are in no order any more."""
+    chunk_id = packs.read_entries(pack_of(layout, "b"))[2][0].id
+    flip(layout.catalog, layout.catalog.read_bytes().index(chunk_id), 0x80)
+
+
 def orphan(layout: Layout) -> None:
     with opened(layout) as store:
         save(store, random_bytes(2000, 9))
@@ -292,6 +298,17 @@ CASES = {
         ),
         {Code.CATALOG_DAMAGED, Code.PACK_NO_TRAILER},
     ),
+    "catalog known to be damaged, and a pack gone": Case(
+        lambda it: (
+            it.catalog.with_name("catalog.sqlite3-damaged").touch(),
+            pack_of(it, "b").unlink(),
+            sql(it, "UPDATE chunk SET pack = 1 WHERE pack = 2"),
+        ),
+        {Code.CATALOG_DAMAGED, MISSING},
+        {MISSING},
+        "ac",
+    ),
+    "chunk id in the catalog": Case(flip_row, {Code.CATALOG_DAMAGED}),
     "catalog's log a pipe": Case(
         lambda it: another(it.catalog.with_name("catalog.sqlite3-wal"), "pipe"), {Code.CATALOG_DAMAGED}
     ),
