@@ -3,11 +3,12 @@
 import errno
 import os
 import re
+import shutil
 import socket
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -199,6 +200,12 @@ def move_chunk(layout: Layout) -> None:
     sql(layout, "UPDATE chunk SET pack = 1 WHERE id = (SELECT id FROM chunk WHERE pack = 2 LIMIT 1)")
 
 
+def flip_row(layout: Layout) -> None:
+    """The rows of a page are in no order any more."""
+    chunk_id = packs.read_entries(pack_of(layout, "b"))[2][0].id
+    flip(layout.catalog, layout.catalog.read_bytes().index(chunk_id), 0x80)
+
+
 def orphan(layout: Layout) -> None:
     with opened(layout) as store:
         save(store, random_bytes(2000, 9))
@@ -292,6 +299,17 @@ CASES = {
         ),
         {Code.CATALOG_DAMAGED, Code.PACK_NO_TRAILER},
     ),
+    "catalog known to be damaged, and a pack gone": Case(
+        lambda it: (
+            it.catalog.with_name("catalog.sqlite3-damaged").touch(),
+            pack_of(it, "b").unlink(),
+            sql(it, "UPDATE chunk SET pack = 1 WHERE pack = 2"),
+        ),
+        {Code.CATALOG_DAMAGED, MISSING},
+        {MISSING},
+        "ac",
+    ),
+    "chunk id in the catalog": Case(flip_row, {Code.CATALOG_DAMAGED}),
     "catalog's log a pipe": Case(
         lambda it: another(it.catalog.with_name("catalog.sqlite3-wal"), "pipe"), {Code.CATALOG_DAMAGED}
     ),
@@ -529,6 +547,57 @@ def test_a_power_failure_in_a_repair_loses_nothing(layout: Layout, monkeypatch: 
     monkeypatch.undo()
     assert bad(repair(layout)) == set()
     assert readable(layout) == "abc"
+
+
+class Died(BaseException):
+    """The process is dead."""
+
+
+class Death:
+    """Lets `left` changes happen; the next one, and all after it, raise Died."""
+
+    CALLS = ("rename", "unlink", "mkdir", "writev", "fdatasync", "setxattr", "removexattr", "utime")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.came = False
+
+    def guarding(self, call: Callable[..., object]) -> Callable[..., object]:
+        def guarded(*arguments: object, **options: object) -> object:
+            self.came = self.came or not self.left
+            if self.came:
+                raise Died
+            self.left -= 1
+            return call(*arguments, **options)
+
+        return guarded
+
+
+def test_a_repair_that_dies_at_any_step_is_gone_on_with(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(pack_of(layout, "a"), 10)
+    os.truncate(path := pack_of(layout, "b"), path.stat().st_size - 1)
+    (layout.incoming / "x.pack").touch()
+    os.removexattr(path_of(layout, "a"), stubs.SIZE)
+    os.setxattr(path_of(layout, "a"), stubs.USES, b"many")
+    other_sizes(layout, "c")
+    layout.stub_store_id.unlink()
+    for step in range(0, 100, 3):
+        it = layout_in(tmp_path / str(step))
+        shutil.copytree(layout.root, it.root)
+        shutil.copytree(layout.stubs, it.stubs)
+        death = Death(step)
+        with monkeypatch.context() as patch, suppress(Died):
+            for name in Death.CALLS:
+                patch.setattr(os, name, death.guarding(getattr(os, name)))
+            repair(it, adopt_stubs=True)
+        assert repair(it, adopt_stubs=True).clean
+        assert bad(check_store(it)) == set()
+        assert readable(it) == "abc"
+        if not death.came:
+            break
+    assert 24 < step < 99
 
 
 def test_a_stub_tree_is_adopted_only_when_told_so(layout: Layout) -> None:

@@ -315,3 +315,16 @@ def test_data_end_is_what_the_file_can_hold(store: Store) -> None:
     assert store.packs.data_end(key) < 0
     path.unlink()
     assert store.packs.data_end(key) == 0
+
+
+def test_a_pack_that_is_deleted_while_they_are_listed_is_left_out(store: Store) -> None:
+    paths = [store.layout.pack(b"\xaa" * 15 + bytes([last])) for last in range(3)]
+    paths[0].parent.mkdir()
+    for path in paths:
+        path.touch()
+    listed = packs.scan(store.layout)
+    first, _, _ = next(listed)
+    for path in paths:
+        path.unlink()
+    assert first in paths
+    assert list(listed) == []
