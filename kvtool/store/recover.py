@@ -12,8 +12,10 @@ from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import CatalogDamaged, PackDamaged
 from kvtool.store import catalog, durable, lock, packs, stubs
 from kvtool.store import layout as store_layout
+from kvtool.store.catalog import PackRow
 from kvtool.store.layout import Layout
 from kvtool.store.lock import StoreLock
+from kvtool.store.salvage import salvage
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ class Recovered:
     packs_taken_in: int = 0
     packs_gone: int = 0
     packs_quarantined: int = 0
+    chunks_saved: int = 0
     chunks_damaged: int = 0
     catalog_rebuilt: bool = False
 
@@ -117,6 +120,8 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
     if check_all:
         whole = [row for row in known.values() if there.get(row.id) == row.size]
         gone += [row for row in whole if not _is_sound(store, row.id)]
+    for row in gone:
+        _save_the_rest(store, row, done)
     if gone:
         log.warning(
             "%d packs that the catalog knows are gone or damaged: chunks that no other holds are lost",
@@ -124,6 +129,8 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
         )
         store.catalog.drop_packs(row.key for row in gone)
         done.packs_gone = len(gone)
+    known |= {row.id: row for row in store.catalog.packs()}  # with those that took what was saved
+    there = packs.list_packs(store.layout)
     kept = known.keys() - {row.id for row in gone}
     for pack_id in kept if gone else ():  # saves at the same time may have stored the same chunks
         with suppress(PackDamaged):
@@ -141,6 +148,16 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
             done.packs_taken_in += 1
     if check_all:
         done.chunks_damaged = _forget_damaged(store)
+
+
+def _save_the_rest(store: Store, row: PackRow, done: Recovered) -> None:
+    """Copies to a new pack what is right of a damaged one, by what the catalog knows of it."""
+    path = store.layout.pack(row.id)
+    if path.is_file() and not _is_sound(store, row.id):
+        saved = salvage(store.layout, path, store.catalog.entries(row.key))
+        if saved is not None:
+            store.catalog.add_pack(*saved, stale=[entry.id for entry in saved.entries])
+            done.chunks_saved += len(saved.entries)
 
 
 def _is_sound(store: Store, pack_id: bytes) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvtool.store.repair import repair
 from tests.faults.disk import Disk, Outcome
 from tests.faults.runs import Prepared, running
 from tests.faults.scenarios import Scenario, Tree
@@ -77,6 +78,8 @@ class Recording:
         """A cut at that moment, and what must hold then."""
         with self.after_cut(moment, outcome, seed) as root:
             trees = self.trees(moment)
+            if self.scenario.is_repair:
+                repair(layout_in(root))
             try:
                 if self.powered:
                     check_after_kill(root, trees, sync=True)

@@ -157,7 +157,7 @@ def test_every_damaged_page_of_the_catalog_is_mended_by_the_second_start(
         assert not catalog.is_known_damaged(layout.catalog)
 
 
-def test_a_damaged_pack_is_put_into_quarantine_and_the_rest_stays(
+def test_what_is_right_of_a_damaged_pack_is_kept_and_the_pack_put_into_quarantine(
     layout: Layout, expect_log: ExpectLog
 ) -> None:
     expect_log("gone or damaged")
@@ -166,10 +166,21 @@ def test_a_damaged_pack_is_put_into_quarantine_and_the_rest_stays(
     os.truncate(path, path.stat().st_size - 1)
     content = path.read_bytes()
     recovered = mend(layout)
-    assert (recovered.packs_quarantined, recovered.packs_gone) == (1, 1)
+    assert (recovered.packs_quarantined, recovered.packs_gone, recovered.chunks_saved) == (1, 1, 17)
     assert (layout.quarantine / path.name).read_bytes() == content
-    assert readable(layout) == "ac"
+    assert readable(layout) == "abc"
     assert mend(layout) == Recovered()
+
+
+def test_what_is_cut_off_a_pack_is_lost_and_nothing_else(layout: Layout, expect_log: ExpectLog) -> None:
+    expect_log("gone or damaged")
+    expect_log("moved to .*quarantine")
+    path = pack_of(layout, "b")
+    os.truncate(path, 6000)
+    assert 0 < mend(layout).chunks_saved < 17
+    assert readable(layout) == "ac"
+    with recover.writer(layout, sync=False) as (store, _, _):
+        assert read(store, index(store, "b").head(3)) == FILES["b"][: index(store, "b").ends[2]]
 
 
 def test_after_a_reboot_every_pack_is_looked_at(layout: Layout, expect_log: ExpectLog) -> None:
@@ -180,7 +191,7 @@ def test_after_a_reboot_every_pack_is_looked_at(layout: Layout, expect_log: Expe
     assert mend(layout) == Recovered()
     layout.lock.write_text("123 another-boot\n")
     assert mend(layout).packs_quarantined == 1
-    assert readable(layout) == "ac"
+    assert readable(layout) == "abc"
 
 
 @pytest.mark.parametrize("stop", ["killed", "clean"])
