@@ -9,9 +9,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from kvtool.store.findings import Report
+from kvtool.store.verify import Verified
 
 FOLDER = Path(__file__).parents[1] / "schemas"
-ANSWERS: dict[str, type] = {"fsck": Report}
+ANSWERS: dict[str, type] = {"fsck": Report, "verify": Verified}
 
 
 def text(command: str) -> str:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chunk": ("store a file as a snapshot, without a mount", "Snapshots"),
     "gc": ("free the space of chunks that nothing needs", "Store"),
     "fsck": ("check the store for damage, and mend it", "Store"),
+    "verify": ("hash what is stored, and say which snapshots are damaged", "Store"),
     "config": ("show the settings, and where each comes from", "Store"),
 }
 

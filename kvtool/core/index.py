@@ -19,6 +19,8 @@ import sys
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import sub
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import IndexDamaged
@@ -66,10 +68,8 @@ class Index:
 
     def chunks(self) -> Iterator[tuple[bytes, int]]:
         """(id, length) of each chunk."""
-        start = 0
-        for i, end in enumerate(self.ends):
-            yield self.ids[ID_SIZE * i : ID_SIZE * (i + 1)], end - start
-            start = end
+        ids = [self.ids[at : at + ID_SIZE] for at in range(0, len(self.ids), ID_SIZE)]
+        return zip(ids, map(sub, self.ends, chain((0,), self.ends)), strict=False)
 
     def head(self, count: int) -> "Index":
         """The first `count` chunks alone."""

@@ -13,7 +13,7 @@ A pack without its trailer was never sealed, and nothing refers to it.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -32,6 +32,7 @@ _END_MAGIC = b"KVTPEND1"
 # than the hash.
 _UNLOCKED = 96 << 10
 TRAILER_SIZE = _TRAILER.size
+ENTRY_SIZE = _ENTRY.size
 
 
 class Entry(NamedTuple):
@@ -41,6 +42,9 @@ class Entry(NamedTuple):
     offset: int
     length: int
     checksum: int
+
+
+EntryFields = tuple[bytes, int, int, int]  # an Entry, or a bare tuple of the same
 
 
 class Trailer(NamedTuple):
@@ -86,9 +90,19 @@ def decode_header(data: bytes) -> bytes:
     return bytes(pack_id)
 
 
+def encode_entries(entries: Iterable[EntryFields]) -> bytes:
+    """The table of entries, ENTRY_SIZE bytes each, as a footer has it."""
+    return b"".join([_ENTRY.pack(*entry) for entry in entries])
+
+
+def entries_in(table: bytes) -> list[EntryFields]:
+    """The entries of a table, taken as they are."""
+    return list(_ENTRY.iter_unpack(table))
+
+
 def footer(entries: Sequence[Entry], footer_offset: int) -> bytes:
     """Footer and trailer for `entries`, to be written at `footer_offset`, where the chunk data ends."""
-    table = b"".join([_ENTRY.pack(*entry) for entry in entries])
+    table = encode_entries(entries)
     return table + _TRAILER.pack(footer_offset, len(entries), checksum(table), _END_MAGIC)
 
 
@@ -115,11 +129,16 @@ def overlapping(entries: Sequence[Entry]) -> Entry | None:
     return None
 
 
-def decode_footer(table: bytes, trailer: Trailer) -> list[Entry]:
-    """The entries of the footer `table`. Raises PackDamaged when they are not what was sealed."""
+def check_footer(table: bytes, trailer: Trailer) -> None:
+    """Raises PackDamaged when the footer `table` is not what was sealed."""
     if len(table) != trailer.footer_size or checksum(table) != trailer.checksum:
         raise PackDamaged("the pack's footer does not match its checksum", "footer")
-    entries = [Entry._make(fields) for fields in _ENTRY.iter_unpack(table)]
+
+
+def decode_footer(table: bytes, trailer: Trailer) -> list[Entry]:
+    """The entries of the footer `table`. Raises PackDamaged when they are not what was sealed."""
+    check_footer(table, trailer)
+    entries = [Entry._make(fields) for fields in entries_in(table)]
     for entry in entries:
         if entry.offset < HEADER_SIZE or not 0 < entry.length <= trailer.footer_offset - entry.offset:
             text = f"the pack's footer places chunk {entry.id.hex()} outside its data"

@@ -23,6 +23,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
+from kvtool.store import badlist
 from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
@@ -100,7 +101,12 @@ class _Mount:
                     serving.start_soon(self._watch_signals, name="signals")
                     serving.start_soon(self._stop_when_told, name="stop")
                     serving.start_soon(self._commit_idle, name="idle appends")
-                    commands = {"status": self._status, "gc": self._gc, "umount": self._umount}
+                    commands = {
+                        "status": self._status,
+                        "gc": self._gc,
+                        "condemn": self._condemn,
+                        "umount": self._umount,
+                    }
                     control = ControlServer(self._store.layout, commands)
                     await nursery.start(control.serve)
                     if self._options.gc_interval:
@@ -219,6 +225,9 @@ class _Mount:
 
     async def _gc(self, request: dict[str, Any]) -> dict[str, Any]:
         return asdict(await self._collection.run(dry_run=bool(request.get("dry_run"))))
+
+    async def _condemn(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"marked": await self._worker.condemn(badlist.from_json(request["copies"]))}
 
     async def _umount(self, _request: dict[str, Any]) -> dict[str, Any]:
         self._stopping.set()

@@ -16,8 +16,9 @@ from typing import Any
 import trio
 import xxhash
 
-from kvtool.store import child, wire
+from kvtool.store import badlist, child, wire
 from kvtool.store import slots as slot_memory
+from kvtool.store.badlist import Copy
 from kvtool.store.collect import Collected
 from kvtool.store.ingest import Saved
 from kvtool.store.store import Store
@@ -113,6 +114,7 @@ class IngestWorker:
         self._sending = trio.Lock()
         self._asking = False
         self.longest_step = 0.0  # seconds that a save may have waited for a collection
+        self._one_question = trio.Lock()
         self._answer_send, self._answers = trio.open_memory_channel[dict[str, Any]](1)
         for slot in range(self._slots.count):
             self._free_send.send_nowait(slot)
@@ -187,6 +189,11 @@ class IngestWorker:
             keys = answer["left"]
         return freed
 
+    async def condemn(self, copies: list[Copy]) -> int:
+        """Has those copies of chunks that are damaged forgotten for good. Raises OSError."""
+        answer = await self._ask(wire.encode("condemn", copies=badlist.to_json(copies)))
+        return int(answer["marked"])
+
     async def stop(self) -> None:
         """Ends the process and waits until it is gone."""
         if self._socket is not None:
@@ -239,12 +246,13 @@ class IngestWorker:
             await self.send(wire.encode("drop", stream=stream.number))
 
     async def _ask(self, frame: bytes) -> dict[str, Any]:
-        if self._process is None:
-            self.start()
-        self._asking = True
-        await self.send(frame)
-        answer = await self._answers.receive()
-        self._asking = False
+        async with self._one_question:
+            if self._process is None:
+                self.start()
+            self._asking = True
+            await self.send(frame)
+            answer = await self._answers.receive()
+            self._asking = False
         if answer["op"] == "died":
             raise OSError(errno.EIO, "the ingest worker died")
         if "errno" in answer:

@@ -10,11 +10,12 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from kvtool.core.index import ID_SIZE, Index
-from kvtool.core.pack import Entry
+from kvtool.core.pack import Entry, encode_entries
 from kvtool.core.readplan import Placement
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
 
@@ -35,6 +36,8 @@ _WRONG_ROW = {
 _COLUMNS = "id, pack, offset, length, checksum"
 _BATCH = 500  # ids in one query
 _SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
+_IN_SPAN = "FROM chunk WHERE pack = ? AND offset >= ? AND offset < ? ORDER BY offset"
+_AS_ONE = "SELECT CAST(group_concat(id, '') AS BLOB), group_concat(length) FROM"
 _STRIDE = 16  # of a file's chunks, every how many-th is looked up to see which lie together
 _U64 = 1 << 64
 _DAMAGED = "-damaged"  # the suffix of a file that asks the next writer to rebuild the catalog
@@ -57,7 +60,15 @@ class Location(NamedTuple):
     checksum: int
 
 
-_Row = tuple[bytes, int, int, int, int]  # the _COLUMNS of a chunk
+Row = tuple[bytes, int, int, int, int]  # a chunk's id, pack key, offset, length, checksum (signed)
+
+
+class Span(NamedTuple):
+    """The chunks that begin in a part of a pack: its key, and the offsets `start` up to but not `end`."""
+
+    pack: int
+    start: int
+    end: int
 
 
 class Catalog:
@@ -109,41 +120,85 @@ class Catalog:
             for chunk_id, pack, offset, length, checksum in self._chunk_rows(list(dict.fromkeys(ids)))
         }
 
+    def rows(self, chunks: Sequence[tuple[bytes, int]]) -> dict[bytes, Row]:
+        """The rows of chunks (id, length) in a file's order, by id; and some that nobody asked for."""
+        found, stretches = self._sampled(chunks, slack=2)
+        for stretch in stretches:
+            span = _span(*(found[chunks[at][0]] for at in stretch))
+            found.update((row[0], row) for row in self._rows(f"SELECT {_COLUMNS} {_IN_SPAN}", span))
+        rest = dict.fromkeys(chunk_id for chunk_id, _ in chunks if chunk_id not in found)
+        found.update((row[0], row) for row in self._chunk_rows(list(rest)))
+        return found
+
+    def spans(self, index: Index) -> tuple[list[Span], set[tuple[bytes, int]]]:
+        """Where the chunks of `index` lie; and which (id, length) are not known, or not of that length."""
+        chunks = list(index.chunks())
+        found, stretches = self._sampled(chunks, slack=1)
+        spans: list[Span] = []
+        rest, done = [], 0
+        for first, last in stretches:
+            span = _span(found[chunks[first][0]], found[chunks[last][0]])
+            wanted = ",".join([str(length) for _, length in chunks[first : last + 1]])
+            # Compared as a whole: to make values of Python of each row takes five times as long.
+            there = next(self._rows(f"{_AS_ONE} (SELECT id, length {_IN_SPAN})", span))
+            if there == (index.ids[ID_SIZE * first : ID_SIZE * (last + 1)], wanted):
+                spans.append(span)
+                rest += chunks[done:first]
+                done = last + 1
+        rest += chunks[done:]
+        rows = self.rows(rest)
+        known = [row for chunk_id, length in rest if (row := rows.get(chunk_id)) and row[3] == length]
+        spans += [_span(row, row) for row in known]
+        return spans, set(rest).difference((row[0], row[3]) for row in known)
+
+    def table(self, span: Span) -> bytes:
+        """The rows of a part of a pack, as its footer has them."""
+        rows = self._rows(f"SELECT id, offset, length, checksum {_IN_SPAN}", span)
+        return encode_entries((chunk_id, *place, checksum % _U64) for chunk_id, *place, checksum in rows)
+
+    def version(self) -> int:
+        """A number that is another one when somebody else has changed the catalog."""
+        return int(next(self._rows("PRAGMA data_version"))[0])
+
     def place(self, index: Index) -> Placement:
         """Where every chunk of `index` lies. Raises ChunkMissing naming the first that is not there."""
-        ids = [index.ids[i : i + ID_SIZE] for i in range(0, len(index.ids), ID_SIZE)]
-        found = self._rows_of(ids, index)
+        chunks = list(index.chunks())
+        found = self.rows(chunks)
         packs, offsets, checksums = array("Q"), array("Q"), array("Q")
-        position = 0
-        for chunk_id, end in zip(ids, index.ends, strict=True):
+        for chunk_id, length in chunks:
             row = found.get(chunk_id)
-            if row is None or row[3] != end - position:
+            if row is None or row[3] != length:
                 raise ChunkMissing(
-                    f"chunk {chunk_id.hex()} ({end - position} bytes) is not in the store",
+                    f"chunk {chunk_id.hex()} ({length} bytes) is not in the store",
                     hint="delete the snapshot, or save it again",
                 )
-            position = end
             packs.append(row[1])
             offsets.append(row[2])
             checksums.append(row[4] % _U64)
         return Placement(packs, offsets, checksums)
 
-    def _rows_of(self, ids: Sequence[bytes], index: Index) -> dict[bytes, _Row]:
-        """The rows of the chunks of `index` that are known, and some that nobody asked for.
+    def _sampled(
+        self, chunks: Sequence[tuple[bytes, int]], *, slack: int
+    ) -> tuple[dict[bytes, Row], list[tuple[int, int]]]:
+        """The rows of some chunks of a file, and from which to which (by number) the others may lie together.
 
-        Neighbours in a file mostly lie together in a pack: where two samples are about as far from each other
-        as in the file, what lies between them is read in the order of the pack, at a fifth of the cost.
+        Mostly neighbours in a file are neighbours in a pack, and then two samples are as far from each other
+        in both; up to `slack` times as far is taken for that. To read in the order of the pack costs a fifth.
         """
-        samples = range(0, len(ids), _STRIDE)
-        found = {row[0]: row for row in self._chunk_rows([ids[i] for i in samples])}
-        for pack, first, last in _stretches([(index.ends[i], found.get(ids[i])) for i in samples]):
-            query = f"SELECT {_COLUMNS} FROM chunk WHERE pack = ? AND offset BETWEEN ? AND ?"  # noqa: S608
-            found.update((row[0], row) for row in self._rows(query, (pack, first, last)))
-        rest = [chunk_id for chunk_id in dict.fromkeys(ids) if chunk_id not in found]
-        found.update((row[0], row) for row in self._chunk_rows(rest))
-        return found
+        starts = list(accumulate((length for _, length in chunks), initial=0))
+        samples = range(0, len(chunks), _STRIDE)
+        found = {row[0]: row for row in self._chunk_rows(list({chunks[i][0]: None for i in samples}))}
+        stretches: list[tuple[int, int]] = []
+        for first, last in pairwise(samples):
+            row, next_row = found.get(chunks[first][0]), found.get(chunks[last][0])
+            if row and next_row and row[1] == next_row[1]:
+                here, there = starts[last] - starts[first], next_row[2] - row[2]
+                if here <= there * slack and there <= here * slack:
+                    joins = stretches and stretches[-1][1] == first
+                    stretches.append((stretches.pop()[0] if joins else first, last))
+        return found, stretches
 
-    def _chunk_rows(self, ids: Sequence[bytes]) -> Iterator[_Row]:
+    def _chunk_rows(self, ids: Sequence[bytes]) -> Iterator[Row]:
         for start in range(0, len(ids), _BATCH):
             batch = ids[start : start + _BATCH]
             marks = ",".join("?" * len(batch))
@@ -195,6 +250,15 @@ class Catalog:
             self._db.executemany(
                 "DELETE FROM chunk WHERE id = ? AND pack = ?", ((chunk_id, key) for chunk_id in ids)
             )
+
+    def forget_copies(self, copies: Iterable[tuple[bytes, bytes, int, int]]) -> None:
+        """Forgets the chunks that have their place there: each pack id, chunk id, offset, length."""
+        query = (
+            "DELETE FROM chunk WHERE pack = (SELECT key FROM pack WHERE id = ?)"
+            " AND id = ? AND offset = ? AND length = ?"
+        )
+        with self._transaction():
+            self._db.executemany(query, copies)
 
     def drop_packs(self, keys: Iterable[int]) -> None:
         """Forgets packs and all chunks in them."""
@@ -260,23 +324,8 @@ def files(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", _DAMAGED)]
 
 
-def _stretches(samples: Sequence[tuple[int, _Row | None]]) -> Iterator[tuple[int, int, int]]:
-    """(pack, offset of the first, of the last chunk) of the parts of a file that lie together in a pack.
-
-    `samples` are (a position in the file, the row of the chunk there) in the order of the file.
-    """
-    pack, first, last = 0, 0, 0
-    before, near = 0, None
-    for position, row in samples:
-        if near and row and row[1] == near[1] and 0 < row[2] - near[2] <= 2 * (position - before):
-            if near[1:3] != (pack, last):
-                if last > first:
-                    yield pack, first, last
-                pack, first = near[1:3]
-            last = row[2]
-        before, near = position, row
-    if last > first:
-        yield pack, first, last
+def _span(first: Row, last: Row) -> Span:
+    return Span(first[1], first[2], last[2] + last[3])
 
 
 def discard(path: Path) -> None:

@@ -69,6 +69,11 @@ class Layout:
         return self.root / "synced"
 
     @property
+    def bad_copies(self) -> Path:
+        """The list of chunks in packs that were found damaged."""
+        return self.root / "bad-copies"
+
+    @property
     def control(self) -> Path:
         """The socket of the running mount."""
         return self.root / "control.sock"

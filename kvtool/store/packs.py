@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvtool.core import pack
 from kvtool.core.chunker import Buffer
-from kvtool.core.pack import Entry
+from kvtool.core.pack import Entry, Trailer
 from kvtool.errors import ChunkMissing, PackDamaged
 from kvtool.store.catalog import Catalog
 from kvtool.store.layout import Layout, fsync_directory
@@ -153,6 +153,18 @@ def read_entries(path: Path, *, any_header: bool = False) -> tuple[bytes, int, l
 
     With `any_header` the footer counts, whatever name and header say; the id is then empty.
     """
+    pack_id, size, table, trailer = _read_footer(path, any_header=any_header)
+    return pack_id, size, pack.decode_footer(table, trailer)
+
+
+def read_table(path: Path) -> bytes:
+    """The footer's table of a sealed pack, as it was sealed. Raises PackDamaged, OSError."""
+    _, _, table, trailer = _read_footer(path)
+    pack.check_footer(table, trailer)
+    return table
+
+
+def _read_footer(path: Path, *, any_header: bool = False) -> tuple[bytes, int, bytes, Trailer]:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         pack_id = b"" if any_header else pack.decode_header(file.read(pack.HEADER_SIZE))
@@ -161,7 +173,7 @@ def read_entries(path: Path, *, any_header: bool = False) -> tuple[bytes, int, l
         file.seek(max(0, size - pack.TRAILER_SIZE))
         trailer = pack.decode_trailer(file.read(pack.TRAILER_SIZE), size)
         file.seek(trailer.footer_offset)
-        return pack_id, size, pack.decode_footer(file.read(trailer.footer_size), trailer)
+        return pack_id, size, file.read(trailer.footer_size), trailer
 
 
 def damaged_chunks(path: Path, entries: Iterable[Entry]) -> list[bytes]:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvtool.core.chunker import ChunkSizes
+from kvtool.core.pack import Entry
 from kvtool.errors import CatalogDamaged, PackDamaged
-from kvtool.store import catalog, durable, lock, packs, stubs
+from kvtool.store import badlist, catalog, durable, lock, packs, stubs
 from kvtool.store import layout as store_layout
+from kvtool.store.badlist import Copy
 from kvtool.store.catalog import PackRow
 from kvtool.store.layout import Layout
 from kvtool.store.lock import StoreLock
@@ -131,10 +133,12 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
         done.packs_gone = len(gone)
     known |= {row.id: row for row in store.catalog.packs()}  # with those that took what was saved
     there = packs.list_packs(store.layout)
+    bad = badlist.read(store.layout)
     kept = known.keys() - {row.id for row in gone}
     for pack_id in kept if gone else ():  # saves at the same time may have stored the same chunks
         with suppress(PackDamaged):
-            store.catalog.add_chunks(known[pack_id].key, packs.read_entries(store.layout.pack(pack_id))[2])
+            entries = packs.read_entries(store.layout.pack(pack_id))[2]
+            store.catalog.add_chunks(known[pack_id].key, _without(bad, pack_id, entries))
     for pack_id in sorted(there.keys() - kept):
         path = store.layout.pack(pack_id)
         try:
@@ -144,8 +148,11 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
             store_layout.quarantine(store.layout, path, path.name)
             done.packs_quarantined += 1
         else:
-            store.catalog.add_pack(pack_id, size, entries)
+            store.catalog.add_pack(pack_id, size, _without(bad, pack_id, entries))
             done.packs_taken_in += 1
+    if bad:  # a crash may have come between the list and the catalog
+        store.catalog.forget_copies(bad)
+        badlist.forget_gone(store.layout, there)
     if check_all:
         done.chunks_damaged = _forget_damaged(store)
 
@@ -158,6 +165,10 @@ def _save_the_rest(store: Store, row: PackRow, done: Recovered) -> None:
         if saved is not None:
             store.catalog.add_pack(*saved, stale=[entry.id for entry in saved.entries])
             done.chunks_saved += len(saved.entries)
+
+
+def _without(bad: set[Copy], pack_id: bytes, entries: list[Entry]) -> list[Entry]:
+    return [entry for entry in entries if (pack_id, *entry[:3]) not in bad] if bad else entries
 
 
 def _is_sound(store: Store, pack_id: bytes) -> bool:

@@ -1,14 +1,15 @@
-"""What the mount and its ingest worker say to each other: frames over a stream socket.
+"""What processes of kvtool say to each other: frames over a stream socket.
 
 A frame is u32 header length, u32 body length (little-endian), a JSON object, and the raw body.
 
-To the worker:
+To the ingest worker of a mount:
 
 - `begin {stream, resume?: [id in hex, bytes]}` - a save begins, after the chunk `resume` taken back
 - `data {stream, slot, length}` - that many bytes of the shared memory's slot are the next ones
 - `finish {stream, digest}` - seal it; XXH3-128 in hex of all bytes that were sent
 - `drop {stream}` - give it up
 - `suspect {id, length}` - a reader found that chunk damaged: if it is, the next save stores it anew
+- `condemn {copies: [[pack in hex, id in hex, offset, bytes]]}` - those copies too, answered
 - `note {}` - a mark begins: note the packs used from now on
 - `sweep {live: [pack key], dry_run}` - delete the noted mark's packs that are neither in `live` nor noted
 
@@ -17,10 +18,14 @@ From the worker:
 - `free {slot}` - the slot may be filled again
 - `saved {stream, new_chunks, new_bytes}`, body: the chunks' lengths (u64 each), then their ids
 - `failed {stream, errno, message}` - the save is lost; what still comes of it is ignored
-- `noted {}`, `swept {packs, bytes}`, or either with `{errno, message}`
+- `noted {}`, `swept {packs, bytes}`, `condemned {marked}`, or any of them with `{errno, message}`
+
+To a hasher (`kvtool.store.hasher`): `look {pack: path}`, body: entries as in a pack's footer. It answers with
+`looked {bytes, faults: [[number of the entry, kind, reason, errno]]}`.
 """
 
 import json
+import socket
 import struct
 from typing import Any
 
@@ -37,3 +42,15 @@ def decode(header: bytes) -> dict[str, Any]:
     """The object in a frame's header."""
     message: dict[str, Any] = json.loads(header)
     return message
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any], bytes] | None:
+    """The next frame's object and body; None when the other end is closed, or what it sent is cut short."""
+    prefix = connection.recv(PREFIX.size, socket.MSG_WAITALL)
+    if len(prefix) < PREFIX.size:
+        return None
+    header_size, body_size = PREFIX.unpack(prefix)
+    content = connection.recv(header_size + body_size, socket.MSG_WAITALL)
+    if len(content) < header_size + body_size:
+        return None
+    return decode(content[:header_size]), content[header_size:]

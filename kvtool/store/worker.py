@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kvtool.errors import ChunkCorrupt, ChunkMissing, KvtoolError, reason
-from kvtool.store import child, collect, compact, wire
+from kvtool.errors import KvtoolError, reason
+from kvtool.store import badlist, child, collect, compact, wire
+from kvtool.store.badlist import Copy
 from kvtool.store.collect import Collected
-from kvtool.store.fetch import read_chunk
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
 from kvtool.store.slots import Slots
@@ -56,6 +56,9 @@ class Worker:
         if operation in {"note", "forget", "adopt", "delete"}:
             step = getattr(self, f"_{operation}")
             return [self._answered(operation, lambda: step(**message))]
+        if operation == "condemn":
+            copies = badlist.from_json(message["copies"])
+            return [self._answered("condemned", lambda: {"marked": badlist.condemn(self._store, copies)})]
         raise ValueError(f"unknown operation {operation!r}")
 
     def _guard(self, action: Any, *, stream: int, **fields: Any) -> list[bytes]:
@@ -104,15 +107,15 @@ class Worker:
             ingest.discard()
 
     def _suspect(self, chunk_id: bytes, length: int) -> None:
-        """Forgets a chunk that is damaged on disk: who saves its bytes again heals all that need it."""
-        try:
-            read_chunk(self._store, chunk_id, length)
-        except ChunkCorrupt:
-            self._store.catalog.forget_chunk(chunk_id)
-        except ChunkMissing:
+        """Condemns a chunk that is damaged on disk: who saves its bytes again heals all that need it."""
+        location = self._store.catalog.find([chunk_id]).get(chunk_id)
+        row = self._store.catalog.pack(location.pack) if location is not None else None
+        if location is None or row is None or location.length != length:
             return  # forgotten already
+        try:
+            badlist.condemn(self._store, [Copy(row.id, chunk_id, location.offset, length)])
         except (KvtoolError, OSError) as error:
-            log.warning("chunk %s cannot be checked: %s", chunk_id.hex(), error)
+            log.warning("chunk %s cannot be condemned: %s", chunk_id.hex(), error)
 
     def _note(self) -> dict[str, Any]:
         """A mark begins: what is used from here on is spared."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import loads, throughput, upkeep
+from tests.bench import hashing, loads, throughput, upkeep
 from tests.bench.peers import PEERS
 from tests.bench.results import Plan, Results
 from tests.mounts import interrupt_once, temporary_folder
@@ -18,6 +18,7 @@ Case = Callable[[Results, Path, Plan], None]
 CASES: dict[str, Case] = {
     "save": throughput.save_and_restore,
     "short": throughput.short_writes,
+    "verify": hashing.verify,
     "latency": loads.latency,
     "memory": loads.memory,
     "turns": loads.turns,
