@@ -9,11 +9,11 @@ from pathlib import Path
 from kvtool.core import pack
 from kvtool.core.pack import Entry
 from kvtool.core.units import format_size
-from kvtool.errors import CatalogDamaged, NoStore, PackDamaged, reason
+from kvtool.errors import CatalogDamaged, NoStore, PackDamaged
 from kvtool.store import catalog, packs
 from kvtool.store.catalog import Catalog, PackRow
 from kvtool.store.findings import Code
-from kvtool.store.look import Look
+from kvtool.store.look import Look, why
 
 _PARTS = {
     "header": Code.PACK_HEADER,
@@ -37,14 +37,15 @@ def open_catalog(look: Look) -> None:
     if catalog.is_known_damaged(path):
         look.add(Code.CATALOG_DAMAGED, path, "the catalog was found damaged, and will be made anew")
     try:
+        path.open("rb").close()  # what may not be read is no damage
         look.catalog = Catalog(path, writable=False)
         look.catalog.check()
+    except PermissionError:
+        raise
     except NoStore:
         text = "it holds no catalog"
-    except CatalogDamaged as error:
-        text = error.message
-    except OSError as error:
-        text = reason(error)
+    except (CatalogDamaged, OSError) as error:
+        text = why(error)
     else:
         look.sound = None if catalog.is_known_damaged(path) else look.catalog
         return
@@ -97,9 +98,9 @@ class _Comparison:
         except FileNotFoundError:
             return  # deleted by a collection just now
         except PackDamaged as error:
-            found = look.add(_PARTS[error.part], path, error.message)
+            found = look.add(_PARTS[error.part], path, why(error))
         except OSError as error:
-            found = look.add(Code.PACK_UNREADABLE, path, reason(error))
+            found = look.add(Code.PACK_UNREADABLE, path, why(error))
         else:
             look.chunks += len(entries)
             self._compare(path, size, row, entries)

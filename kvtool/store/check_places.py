@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvtool.core.chunker import ChunkSizes
-from kvtool.errors import NoStore, StoreFormatError, StoreTooNew, reason
+from kvtool.errors import NoStore, StoreFormatError, StoreTooNew
 from kvtool.store import catalog, stubs
 from kvtool.store import format as store_format
 from kvtool.store import layout as store_layout
 from kvtool.store.findings import Code
 from kvtool.store.format import StoreFormat
 from kvtool.store.layout import Layout
-from kvtool.store.look import Look
+from kvtool.store.look import Look, why
 
 
 def check_format(look: Look) -> None:
@@ -30,7 +30,7 @@ def check_format(look: Look) -> None:
     except (NoStore, StoreFormatError, OSError) as error:
         if not (layout.packs.exists() or layout.catalog.exists()):
             raise
-        look.format_trouble = _why(error)
+        look.format_trouble = why(error)
         if isinstance(error, NoStore):
             look.format_trouble = "store.toml is gone"
     _check_stub_tree(look)
@@ -52,7 +52,7 @@ def _check_stub_tree(look: Look) -> None:
     except PermissionError:
         raise
     except (StoreFormatError, OSError) as error:
-        look.add(Code.STUBS_NO_ID, layout.stub_store_id, _why(error))
+        look.add(Code.STUBS_NO_ID, layout.stub_store_id, why(error))
     else:
         if not store_format.is_store_id(found):
             look.add(Code.STUBS_NO_ID, layout.stub_store_id, "the stub tree's id of its store is damaged")
@@ -169,10 +169,6 @@ def _must_be_regular(path: Path) -> None:
     """Raises StoreFormatError for anything else that is there: reading a pipe would wait for ever."""
     if os.path.lexists(path) and not path.is_file():
         raise StoreFormatError(f"{path.name} is not a regular file")
-
-
-def _why(error: NoStore | StoreFormatError | OSError) -> str:
-    return reason(error) if isinstance(error, OSError) else error.message
 
 
 def _show(sizes: ChunkSizes) -> str:

@@ -6,11 +6,11 @@ import stat
 from kvtool.core import index as chunk_index
 from kvtool.core.index import Index
 from kvtool.core.units import format_size
-from kvtool.errors import IndexDamaged, reason
+from kvtool.errors import IndexDamaged
 from kvtool.store import stubs
 from kvtool.store.catalog import Catalog
 from kvtool.store.findings import Code, Finding
-from kvtool.store.look import Look
+from kvtool.store.look import Look, why
 
 
 def check_stubs(look: Look) -> None:
@@ -21,7 +21,7 @@ def check_stubs(look: Look) -> None:
     def failed(folder: bytes, error: OSError) -> None:
         nonlocal complete
         complete = False
-        look.add(Code.STUB_UNREADABLE, folder, reason(error))
+        look.add(Code.STUB_UNREADABLE, folder, why(error))
 
     for path in stubs.walk(look.layout, failed):
         try:
@@ -30,7 +30,7 @@ def check_stubs(look: Look) -> None:
             continue  # deleted or renamed just now
         except OSError as error:
             complete = False
-            look.add(Code.STUB_UNREADABLE, path, reason(error), stubs.name_of(look.layout, path))
+            look.add(Code.STUB_UNREADABLE, path, why(error), stubs.name_of(look.layout, path))
     # A chunk without a good place in the catalog may be in any pack.
     if complete and look.sound is not None and not (look.spare or look.bad_rows):
         _find_orphans(look, look.sound, needed)
@@ -52,7 +52,7 @@ def _check(look: Look, path: bytes, needed: set[int]) -> bool:
         index = stubs.read_index(path)
     except IndexDamaged as error:
         if any(key.startswith(stubs.PREFIX) for key in attributes) or _begins_like_a_stub(path):
-            look.add(Code.STUB_DAMAGED, path, error.message, name)
+            look.add(Code.STUB_DAMAGED, path, why(error), name)
         else:
             text = "is no stub: the mount gives EIO for it, and nothing is collected"
             look.add(Code.STUB_FOREIGN, path, text, name)

@@ -8,11 +8,16 @@ from pathlib import Path
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.pack import Entry
-from kvtool.errors import CatalogDamaged
+from kvtool.errors import CatalogDamaged, KvtoolError
 from kvtool.store.catalog import Catalog, Location
 from kvtool.store.findings import Code, Finding, Report, finding
 from kvtool.store.format import StoreFormat
 from kvtool.store.layout import Layout
+
+
+def why(error: KvtoolError | OSError) -> str:
+    """What is wrong, without the name of the file: that is the finding's path."""
+    return error.message if isinstance(error, KvtoolError) else error.strerror or str(error)
 
 
 @dataclass
