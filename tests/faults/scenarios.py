@@ -397,6 +397,6 @@ DAY = in_mount(
     Rename("b", "f/b"),
     Save("f/new", _NEW[:200_000]),
     Label("f/new", b"x"),
-    Save("f/b", _C),
+    Save("f/b", _NEW[200_000:]),
     Stop(),
 )
