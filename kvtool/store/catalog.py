@@ -79,6 +79,8 @@ class Catalog:
         self._lock = threading.Lock()
         self._path = path
         mode = "rwc" if writable else "ro"
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            raise _damaged(path, "it is not a regular file")
         with _as_os_error(path), ExitStack() as on_failure:
             try:
                 self._db = sqlite3.connect(

@@ -23,7 +23,6 @@ def check_format(look: Look) -> None:
     """
     layout = look.layout
     try:
-        _must_be_regular(layout.format)
         look.format = store_format.parse(store_format.read_text(layout.format), layout.format.name)
     except (StoreTooNew, PermissionError):
         raise
@@ -44,7 +43,6 @@ def _check_stub_tree(look: Look) -> None:
         )
         return
     try:
-        _must_be_regular(layout.stub_store_id)
         found = store_layout.stub_tree_id(layout)
     except (FileNotFoundError, NotADirectoryError):
         text = "the stub tree does not say whose it is: is its disk mounted, and is it the right directory?"
@@ -163,12 +161,6 @@ def _is_socket(path: Path) -> bool:
     with suppress(OSError):
         return stat.S_ISSOCK(path.lstat().st_mode)
     return False
-
-
-def _must_be_regular(path: Path) -> None:
-    """Raises StoreFormatError for anything else that is there: reading a pipe would wait for ever."""
-    if os.path.lexists(path) and not path.is_file():
-        raise StoreFormatError(f"{path.name} is not a regular file")
 
 
 def _show(sizes: ChunkSizes) -> str:

@@ -14,6 +14,7 @@ hash = "sha256"
 Sizes are bytes. The same chunk sizes for the life of a store: with others, nothing would be found again.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,7 @@ def read(path: Path) -> StoreFormat:
 
 def read_text(path: Path) -> str:
     """The text of the file `path`; for whoever needs `lines` as well. Raises as `read` does."""
+    check_regular(path)
     try:
         return path.read_bytes().decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -111,6 +113,12 @@ def read_text(path: Path) -> str:
         ) from None
     except UnicodeDecodeError:
         raise StoreFormatError(f"{path}: not UTF-8", hint=_HINT) from None
+
+
+def check_regular(path: Path) -> None:
+    """Raises StoreFormatError for anything else that is there: reading a pipe would wait for ever."""
+    if os.path.lexists(path) and not path.is_file():
+        raise StoreFormatError(f"{path.name} is not a regular file", hint=_HINT)
 
 
 def lines(text: str) -> dict[str, int]:

@@ -245,7 +245,8 @@ def open_existing(layout: Layout) -> StoreFormat:
 
 
 def stub_tree_id(layout: Layout) -> str:
-    """The id of the store that the stub tree says it belongs to. Raises OSError."""
+    """The id of the store that the stub tree says it belongs to. Raises OSError, StoreFormatError."""
+    store_format.check_regular(layout.stub_store_id)
     return layout.stub_store_id.read_text(encoding="utf-8", errors="backslashreplace").strip()
 
 

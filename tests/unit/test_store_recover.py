@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvtool.core.index import Index
-from kvtool.errors import ChunkMissing, NoStore, StoreLocked, UsageError
+from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore, StoreFormatError, StoreLocked, UsageError
 from kvtool.store import catalog, durable, lock, recover, stubs
 from kvtool.store.catalog import Catalog
 from kvtool.store.layout import Layout
@@ -286,3 +286,26 @@ def test_a_store_that_cannot_be_made_leaves_nothing(tmp_path: Path, layout: Layo
     with pytest.raises(UsageError), recover.writer(other, sync=False, create=SIZES):
         pass
     assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["store.toml", "store-id"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(layout: Layout, name: str) -> None:
+    path = layout.format if name == "store.toml" else layout.stub_store_id
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StoreFormatError, match=f"{name} is not a regular file"):
+        mend(layout)
+    with pytest.raises(StoreFormatError, match=f"{name} is not a regular file"):
+        Store.open(layout, writable=False)
+
+
+def test_a_pipe_in_the_place_of_the_catalog_is_a_damaged_catalog(
+    layout: Layout, expect_log: ExpectLog
+) -> None:
+    expect_log("rebuilding it from the packs")
+    layout.catalog.unlink()
+    os.mkfifo(layout.catalog)
+    with pytest.raises(CatalogDamaged):
+        Store.open(layout, writable=False)
+    assert mend(layout).catalog_rebuilt
+    assert readable(layout) == "abc"
