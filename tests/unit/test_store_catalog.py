@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kvtool.core.index import Index
-from kvtool.core.pack import Entry
+from kvtool.core.pack import Entry, encode_entries, entries_in
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
-from kvtool.store.catalog import Catalog, Location, discard, is_known_damaged
+from kvtool.store.catalog import Catalog, Location, Span, discard, is_known_damaged
 from tests.stores import SIZES
 
 
@@ -76,18 +76,18 @@ def test_a_lookup_of_more_ids_than_fit_one_query(catalog: Catalog) -> None:
     assert len(catalog.place(index_of(*range(1203))).packs) == 1203
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        [*range(100, 300)],
-        [*range(40), *range(200, 300), 5000, *range(301, 340), *range(5001, 5100), *range(20, 90)],
-        [n if n % 30 else 5000 + n for n in range(300)],
-        [*range(300, 0, -1)],
-        [(n * 7919) % 300 for n in range(300)],
-        [7] * 100,
-    ],
-    ids=["a run", "runs", "a run with holes", "backwards", "scattered", "one chunk"],
-)
+SHAPES = {
+    "a run": [*range(100, 300)],
+    "runs": [*range(40), *range(200, 300), 5000, *range(301, 340), *range(5001, 5100), *range(20, 90)],
+    "a run with holes": [n if n % 30 else 5000 + n for n in range(300)],
+    "backwards": [*range(300, 0, -1)],
+    "scattered": [(n * 7919) % 300 for n in range(300)],
+    "one chunk": [7] * 100,
+    "no chunk": [],
+}
+
+
+@pytest.mark.parametrize("numbers", SHAPES.values(), ids=SHAPES)
 def test_place_finds_each_chunk_however_they_lie(catalog: Catalog, numbers: list[int]) -> None:
     catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
     catalog.add_pack(b"b" * 16, 5000, entries(*range(5000, 5310)))
@@ -96,9 +96,73 @@ def test_place_finds_each_chunk_however_they_lie(catalog: Catalog, numbers: list
     expected = [known[chunk_id(n)] for n in numbers]
     assert list(place.packs) == [location.pack for location in expected]
     assert list(place.offsets) == [location.offset for location in expected]
-    for at in (0, len(numbers) // 2, len(numbers) - 1):
+    for at in {0, len(numbers) // 2, len(numbers) - 1} if numbers else ():
         with pytest.raises(ChunkMissing, match=chunk_id(9999).hex()):
             catalog.place(index_of(*numbers[:at], 9999, *numbers[at + 1 :]))
+
+
+@pytest.mark.parametrize("numbers", SHAPES.values(), ids=SHAPES)
+def test_the_spans_of_a_file_hold_all_its_chunks_and_no_other(catalog: Catalog, numbers: list[int]) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
+    catalog.add_pack(b"b" * 16, 5000, entries(*range(5000, 5310)))
+    spans, lacking = catalog.spans(index_of(*numbers))
+    assert lacking == set()
+    found = {entry[0] for span in spans for entry in entries_in(catalog.table(span))}
+    assert found == set(map(chunk_id, numbers))
+    for at in {0, len(numbers) // 3, len(numbers) - 1} if numbers else ():
+        less = [*numbers[:at], 9999, *numbers[at + 1 :]]
+        assert catalog.spans(index_of(*less))[1] == {(chunk_id(9999), 100)}
+        lengths = array("Q", [100] * len(numbers))
+        lengths[at] = 99
+        odd = Index(SIZES).extended(lengths, b"".join(map(chunk_id, numbers)))
+        spans, lacking = catalog.spans(odd)
+        assert lacking == {(chunk_id(numbers[at]), 99)}
+
+
+def test_lengths_that_are_wrong_and_add_up(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(100)))
+    lengths = array("Q", [100] * 100)
+    lengths[40], lengths[41] = 99, 101
+    index = Index(SIZES).extended(lengths, b"".join(map(chunk_id, range(100))))
+    assert catalog.spans(index)[1] == {(chunk_id(40), 99), (chunk_id(41), 101)}
+
+
+def test_a_run_is_one_span(catalog: Catalog) -> None:
+    key = catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
+    spans, _ = catalog.spans(index_of(*range(30, 111)))
+    assert spans == [(key, 4096 + 3000, 4096 + 11_100)]
+
+
+def test_a_table_is_what_a_footer_has(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, listed := entries(*range(30, 0, -1), checksum=(1 << 64) - 1))
+    assert catalog.table(Span(1, 0, 1 << 62)) == encode_entries(listed)
+    assert catalog.table(Span(1, 4196, 4396)) == encode_entries(listed[1:3])
+    assert catalog.table(Span(2, 0, 1 << 62)) == b""
+
+
+def test_nothing_is_read_between_chunks_that_lie_far_apart(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
+    apart = [(chunk_id(number), 100) for number in range(0, 400, 10)]
+    assert catalog.rows(apart).keys() == {chunk for chunk, _ in apart}
+
+
+def test_the_version_tells_of_changes_by_others(catalog: Catalog, tmp_path: Path) -> None:
+    reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
+    before = reader.version()
+    assert reader.version() == before
+    catalog.add_pack(b"a" * 16, 5000, entries(1))
+    assert reader.version() != before
+    reader.close()
+
+
+def test_copies_are_forgotten_where_they_lie(catalog: Catalog) -> None:
+    catalog.add_pack(b"a" * 16, 5000, entries(1, 2, 3))
+    right, one = (b"a" * 16, chunk_id(1), 4096, 100), chunk_id(1)
+    for at, wrong in enumerate((b"b" * 16, chunk_id(2), 4097, 99)):
+        catalog.forget_copies([(*right[:at], wrong, *right[at + 1 :])])  # type: ignore[list-item]
+        assert one in catalog.find([one])
+    catalog.forget_copies([right, (b"a" * 16, chunk_id(3), 4296, 100)])
+    assert catalog.find(map(chunk_id, (1, 2, 3))).keys() == {chunk_id(2)}
 
 
 def test_most_of_a_run_is_read_in_the_order_of_its_pack(catalog: Catalog) -> None:
@@ -112,10 +176,12 @@ def test_most_of_a_run_is_read_in_the_order_of_its_pack(catalog: Catalog) -> Non
 
 
 def test_a_catalog_without_the_index_by_pack_is_read_and_gets_it(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.add_pack(b"a" * 16, 5000, entries(*range(100)))
+    catalog.add_pack(b"a" * 16, 5000, listed := entries(*range(100, 0, -1), 0))
     catalog._db.execute("DROP INDEX chunk_place")
     reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
     assert len(reader.place(index_of(*range(100))).packs) == 100
+    assert reader.spans(index_of(*range(100)))[1] == set()
+    assert reader.table(Span(1, 0, 1 << 62)) == encode_entries(listed)
     reader.close()
     Catalog(tmp_path / "catalog.sqlite3", writable=True).close()
     assert "chunk_place" in {row[0] for row in catalog._db.execute("SELECT name FROM sqlite_master")}

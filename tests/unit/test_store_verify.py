@@ -148,7 +148,9 @@ def test_a_pack_that_is_gone(filled: Store) -> None:
     path = pack_of(filled, "c")
     path.unlink()
     for names in ((), ("c",)):
-        found = verify(filled, *names)
+        work = Verification(filled, [stub(filled, name) for name in names] or None)
+        found = work.run()
+        assert work.copies == []  # there is none to mark
         assert {(bad.kind, bad.pack, bad.reason) for bad in found.bad} == {
             ("missing", str(path), "the pack is gone")
         }
