@@ -53,11 +53,13 @@ def read_index(path: bytes) -> Index:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
-            raise IndexDamaged(f"{os.fsdecode(path)} is not a stub but a link or a device") from None
+            text = f"{os.fsdecode(path)} is not a stub but a link or a device"
+            raise IndexDamaged(text, hint="move it away") from None
         raise
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise IndexDamaged(f"{os.fsdecode(path)} is not a stub but a special file")
+            text = f"{os.fsdecode(path)} is not a stub but a special file"
+            raise IndexDamaged(text, hint="move it away")
         try:
             # First the header: a file that is none may be of any size.
             head = file.read(chunk_index.HEADER_SIZE)

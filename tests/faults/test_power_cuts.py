@@ -15,11 +15,11 @@ MENDED = "packs that the catalog knows are gone or damaged|moved to .*/quarantin
 OFFLINE = [scenario for scenario in SCENARIOS.values() if not scenario.is_mounted]
 QUIET_DAY = replace(DAY, name="quiet day", operations=tuple(op for op in DAY.operations if op != Collect()))
 # The lots are always the same; `python -m tests.faults.sweep` draws more.
-MOMENTS = {DAY: 32} | dict.fromkeys(OFFLINE, 10)
+MOMENTS = {DAY: 14} | dict.fromkeys(OFFLINE, 6)
 
 
 def check(recording: Recording, *outcomes: Outcome, saving: bool = True) -> None:
-    for number, moment in enumerate(recording.moments(MOMENTS.get(recording.scenario, 20))):
+    for number, moment in enumerate(recording.moments(MOMENTS.get(recording.scenario, 10))):
         recording.check(moment, outcomes[number % len(outcomes)], seed=1, saving=saving)
 
 

@@ -190,4 +190,4 @@ def crashes_are_logged(expect_log: Callable[[str], None]) -> None:
 
 
 TestUpkeep = UpkeepMachine.TestCase
-TestUpkeep.settings = settings(max_examples=15, stateful_step_count=30)
+TestUpkeep.settings = settings(max_examples=8, stateful_step_count=30)
