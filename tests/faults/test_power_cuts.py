@@ -15,7 +15,7 @@ MENDED = "packs that the catalog knows are gone or damaged|moved to .*/quarantin
 OFFLINE = [scenario for scenario in SCENARIOS.values() if not scenario.is_mounted]
 QUIET_DAY = replace(DAY, name="quiet day", operations=tuple(op for op in DAY.operations if op != Collect()))
 # The lots are always the same; `python -m tests.faults.sweep` draws more.
-MOMENTS = {DAY: 32} | dict.fromkeys(OFFLINE, 10)
+MOMENTS = {DAY: 24} | dict.fromkeys(OFFLINE, 10)
 
 
 def check(recording: Recording, *outcomes: Outcome, saving: bool = True) -> None:
