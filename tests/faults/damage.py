@@ -35,7 +35,7 @@ class Region(NamedTuple):
     name: str
     file: FileOf
     part: Callable[[bytes], Range]
-    found_by: frozenset[str] = frozenset({"fsck", "verify"})
+    found_by: frozenset[str] = frozenset()
 
 
 def _footer_of(content: bytes) -> int:
@@ -67,24 +67,26 @@ def _all(content: bytes) -> Range:
 _HEADER, _TRAILER = pack.HEADER_SIZE, pack.TRAILER_SIZE
 _STUB_HEADER, _STUB_TAIL = chunk_index.HEADER_SIZE, chunk_index.file_size(0) - chunk_index.HEADER_SIZE
 
+_FSCK, _VERIFY = frozenset({"fsck"}), frozenset({"verify"})
+
 PACK_AND_STUB = [
-    Region("pack header", _pack, lambda content: (0, _HEADER)),
-    Region("pack data", _pack, lambda content: (_HEADER, _footer_of(content)), frozenset({"verify"})),
-    Region("pack footer", _pack, lambda content: (_footer_of(content), len(content) - _TRAILER)),
-    Region("pack trailer", _pack, lambda content: (len(content) - _TRAILER, len(content))),
-    Region("stub header", _stub, lambda content: (0, _STUB_HEADER)),
-    Region("stub table", _stub, lambda content: (_STUB_HEADER, len(content) - _STUB_TAIL)),
-    Region("stub tail", _stub, lambda content: (len(content) - _STUB_TAIL, len(content))),
+    Region("pack header", _pack, lambda content: (0, _HEADER), _FSCK | _VERIFY),
+    Region("pack data", _pack, lambda content: (_HEADER, _footer_of(content)), _VERIFY),
+    Region(
+        "pack footer", _pack, lambda content: (_footer_of(content), len(content) - _TRAILER), _FSCK | _VERIFY
+    ),
+    Region("pack trailer", _pack, lambda content: (len(content) - _TRAILER, len(content)), _FSCK | _VERIFY),
+    Region("stub header", _stub, lambda content: (0, _STUB_HEADER), _FSCK),
+    Region("stub table", _stub, lambda content: (_STUB_HEADER, len(content) - _STUB_TAIL), _FSCK | _VERIFY),
+    Region("stub tail", _stub, lambda content: (len(content) - _STUB_TAIL, len(content)), _FSCK | _VERIFY),
 ]
 REGIONS = [
     *PACK_AND_STUB,
-    Region("catalog", _catalog(""), _all, frozenset()),  # SQLite does not look at every byte
-    Region("catalog log", _catalog("-wal"), _all, frozenset()),  # SQLite passes over what is wrong in it
-    Region(
-        "store.toml", lambda layout, _name: layout.format, _all, frozenset()
-    ),  # it may still be a store.toml
-    Region("store id", lambda layout, _name: layout.stub_store_id, lambda content: (0, 32)),
-    Region("lock", lambda layout, _name: layout.lock, _all, frozenset()),
+    Region("catalog", _catalog(""), _all),  # SQLite does not look at every byte
+    Region("catalog log", _catalog("-wal"), _all),  # SQLite passes over what is wrong in it
+    Region("store.toml", lambda layout, _name: layout.format, _all),  # it may still be a store.toml
+    Region("store id", lambda layout, _name: layout.stub_store_id, lambda content: (0, 32), _FSCK),
+    Region("lock", lambda layout, _name: layout.lock, _all),
 ]
 
 

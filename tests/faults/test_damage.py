@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvtool.cli.main import COMMANDS
 from tests.cli import Cli
 from tests.faults.damage import PACK_AND_STUB, REGIONS, Region, check_readers, damage, make
 from tests.faults.scenarios import write
@@ -17,8 +18,7 @@ from tests.synth import random_bytes
 
 ExpectLog = Callable[[str], None]
 MANNERS = ("flip", "cut", "zero")
-# The commands that look for damage belong here, such as "fsck" and "verify": see `Region.found_by`.
-CHECKS: tuple[str, ...] = ()
+CHECKS = {"fsck", "verify"}.intersection(COMMANDS)  # those that look for damage: see `Region.found_by`
 
 
 @pytest.fixture(scope="module")
