@@ -6,6 +6,7 @@ copy, `PACK CHUNK OFFSET LENGTH`, in STORE/bad-copies; only the store's one writ
 """
 
 import errno
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -91,7 +92,8 @@ def _parse(line: bytes) -> Copy | None:
         [copy] = from_json([line.decode("ascii").split(" ")])
     except ValueError:
         return None
-    return copy if (len(copy.pack), len(copy.chunk)) == (PACK_ID_SIZE, ID_SIZE) else None
+    is_sound = (len(copy.pack), len(copy.chunk)) == (PACK_ID_SIZE, ID_SIZE)
+    return copy if is_sound and 0 <= min(copy[2:]) <= max(copy[2:]) <= sys.maxsize else None
 
 
 def _write(layout: Layout, copies: Iterable[Copy]) -> None:

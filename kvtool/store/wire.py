@@ -20,7 +20,7 @@ From the worker:
 - `failed {stream, errno, message}` - the save is lost; what still comes of it is ignored
 - `noted {}`, `swept {packs, bytes}`, `condemned {marked}`, or any of them with `{errno, message}`
 
-To a hasher (`kvtool.store.hasher`): `look {pack: path}`, body: entries as in a pack's footer. It answers with
+To a hasher (see `hashers`): `look {pack: path}`, body: entries as in a pack's footer. It answers with
 `looked {bytes, faults: [[number of the entry, kind, reason, errno]]}`.
 """
 

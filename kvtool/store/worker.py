@@ -108,12 +108,11 @@ class Worker:
 
     def _suspect(self, chunk_id: bytes, length: int) -> None:
         """Condemns a chunk that is damaged on disk: who saves its bytes again heals all that need it."""
-        location = self._store.catalog.find([chunk_id]).get(chunk_id)
-        row = self._store.catalog.pack(location.pack) if location is not None else None
-        if location is None or row is None or location.length != length:
-            return  # forgotten already
         try:
-            badlist.condemn(self._store, [Copy(row.id, chunk_id, location.offset, length)])
+            location = self._store.catalog.find([chunk_id]).get(chunk_id)
+            row = self._store.catalog.pack(location.pack) if location is not None else None
+            if location is not None and row is not None and location.length == length:
+                badlist.condemn(self._store, [Copy(row.id, chunk_id, location.offset, length)])
         except (KvtoolError, OSError) as error:
             log.warning("chunk %s cannot be condemned: %s", chunk_id.hex(), error)
 

@@ -97,6 +97,8 @@ def test_the_list_takes_any_text(store: Store) -> None:
         " ".join(map(str, badlist.to_json([first])[0])).encode(),
         " ".join(map(str, badlist.to_json([second])[0])).encode()[:-60],
         b"\x00" * 100,
+        " ".join(map(str, badlist.to_json([first._replace(offset=1 << 70)])[0])).encode(),
+        " ".join(map(str, badlist.to_json([first._replace(length=-1)])[0])).encode(),
     ]
     store.layout.bad_copies.write_bytes(b"\n".join(lines))
     assert badlist.read(store.layout) == {first}
