@@ -12,7 +12,7 @@ from kvtool.core.pack import EntryFields
 
 Kind = Literal["corrupt", "missing", "unreadable"]
 
-_PIECE = 8 << 20  # bytes mapped at once
+_PIECE = 32 << 20  # bytes mapped at once
 _GAP = 64 << 10  # bytes that nobody asked for and that are mapped all the same
 _POPULATE_READ = 22  # madvise(2), MADV_POPULATE_READ: a page that cannot be read is an error and no SIGBUS
 
@@ -79,7 +79,7 @@ def _pieces(entries: Sequence[EntryFields]) -> Iterator[tuple[int, int]]:
 def _mapped(fd: int, entries: Sequence[EntryFields], first: int, last: int) -> dict[int, Fault]:
     """Looks at neighbours in the page cache itself: a copy out of it takes half as long as their hash."""
     start = entries[first][1] // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    size = max([offset + length for _, offset, length, _ in entries[first:last]]) - start
+    size = entries[last - 1][1] + entries[last - 1][2] - start
     if not _is_cached(fd, start + size - 1):
         os.posix_fadvise(fd, start, size, os.POSIX_FADV_WILLNEED)
     faults: dict[int, Fault] = {}

@@ -21,7 +21,7 @@ from kvtool.store.catalog import Span
 from kvtool.store.hashers import Job
 from kvtool.store.store import Store
 
-_JOB = 256 * ENTRY_SIZE  # of a table is what a process is given at once
+_JOB = 512 * ENTRY_SIZE  # of a table is what a process is given at once
 
 Need = tuple[bytes, int]  # a chunk's id, and the bytes that a snapshot takes it to have
 
