@@ -35,6 +35,16 @@ def open_store(root: Path, sizes: ChunkSizes = SIZES, *, sync: bool = False) -> 
         store.close()
 
 
+@contextmanager
+def opened(layout: Layout, *, writable: bool = True) -> Iterator[Store]:
+    """The store without its lock."""
+    store = Store.open(layout, writable=writable)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
 def feed(ingest: Ingest, pieces: Sequence[bytes]) -> None:
     """Hands these pieces to a save, as the worker does."""
     for piece in pieces:

@@ -51,7 +51,8 @@ def run(call: Call) -> int:
         report = check_store(layout)
     call.emit(asdict(report), "\n".join(_lines(report, shown)))
     if not report.clean and not args.repair:
-        call.note("`kvtool fsck --repair` mends what can be mended; docs/fsck.md explains every word")
+        advice = "`kvtool fsck --repair` mends what can be mended; " if report.mendable else ""
+        call.note(f"{advice}docs/fsck.md explains every word, and what is left to you")
     return 0 if report.clean else Damage.exit_code
 
 

@@ -140,15 +140,13 @@ def _token_count(store: "Store", index: "Index") -> int | None:
     from kvtool.core import tokens
     from kvtool.store import fetch
 
-    head = bytearray()
-    wanted = tokens.PREFIX_SIZE
+    head = b""
     try:
-        for i in range(len(index)):
-            if len(head) >= wanted > tokens.PREFIX_SIZE:
+        for piece in fetch.read_file(store, index):
+            head += piece
+            if len(head) >= tokens.header_size(head):
                 break
-            head += fetch.read_chunk(store, index.id(i), index.length(i))
-            wanted = tokens.header_size(bytes(head[: tokens.PREFIX_SIZE]))
-        return len(tokens.decode(bytes(head)).tokens)
+        return len(tokens.decode(head).tokens)
     except (tokens.NoTokens, Damage):
         return None
 

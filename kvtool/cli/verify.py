@@ -82,7 +82,7 @@ def _lines(found: "Verified") -> Iterator[str]:
     for file in found.damaged:
         yield f"damaged {file.kind} {printable(file.path)}: {printable(file.message)}"
     rate = f"{format_size(round(found.bytes / found.seconds))}/s" if found.seconds else "at once"
-    verdict = f"{len(found.bad)} bad" if found.bad else "all good"
+    verdict = f"{len(found.bad)} bad" if found.bad else "all chunks good" if found.damaged else "all good"
     if by_snapshot:
         verdict += f", in {len(by_snapshot)} snapshots"
     if found.damaged:

@@ -10,7 +10,8 @@ first)            media: u32 n_media and what follows it (slot files from versio
 12 (otherwise)    n token ids (i32)
 ================  ====================================================================================
 
-Source: files of llama.cpp's server, releases up to b11549, and its `llama-context.cpp`.
+Source: slot files of llama.cpp's server, release b11549; tests/e2e reads those of the real one. That earlier
+versions have the second form alone is by report.
 """
 
 import struct

@@ -67,9 +67,10 @@ class Collection:
 
     async def _work(self, collector: "Collector", noted: set[Inode], *, dry_run: bool) -> Collected:
         first = await collector.step()
-        if first is None or dry_run:
-            first = first or {}
-            return Collected(first.get("packs", 0), first.get("rewritten", 0), first.get("bytes", 0))
+        if first is None:
+            return Collected()
+        if dry_run:
+            return Collected(first["packs"], first["rewritten"], first["bytes"])
         env = self._env
         freed = await self._drop(first["dead"], noted)
         while (step := await collector.step()) is not None:

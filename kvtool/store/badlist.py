@@ -7,11 +7,11 @@ copy, `PACK CHUNK OFFSET LENGTH`, in STORE/bad-copies; only the store's one writ
 
 import errno
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kvtool.core.index import ID_SIZE
-from kvtool.core.pack import PACK_ID_SIZE
+from kvtool.core.pack import PACK_ID_SIZE, Entry
 from kvtool.store import hasher
 from kvtool.store import layout as store_layout
 from kvtool.store.hasher import Fault
@@ -38,10 +38,9 @@ def look(layout: Layout, copy: Copy) -> Fault | None:
 
 def read(layout: Layout) -> set[Copy]:
     """The copies on the list; a line that is none is passed over. Raises OSError."""
-    try:
-        lines = layout.bad_copies.read_bytes().splitlines()
-    except FileNotFoundError:
+    if not layout.bad_copies.is_file():  # reading a pipe would wait for ever
         return set()
+    lines = layout.bad_copies.read_bytes().splitlines()
     return {copy for line in lines if (copy := _parse(line)) is not None}
 
 
@@ -57,6 +56,19 @@ def condemn(store: Store, copies: Iterable[Copy]) -> int:
         _write(store.layout, known | bad)
     store.catalog.forget_copies(bad)
     return len(bad)
+
+
+def suspect(store: Store, chunk_id: bytes, length: int) -> None:
+    """Condemns the copy of a chunk that the catalog names, if it is damaged. Raises KvtoolError, OSError."""
+    location = store.catalog.find([chunk_id]).get(chunk_id)
+    row = store.catalog.pack(location.pack) if location is not None else None
+    if location is not None and row is not None and location.length == length:
+        condemn(store, [Copy(row.id, chunk_id, location.offset, length)])
+
+
+def without(bad: Container[Copy], pack_id: bytes, entries: Iterable[Entry]) -> list[Entry]:
+    """The entries of a pack that count: those that are not on the list `bad`."""
+    return [entry for entry in entries if Copy(pack_id, *entry[:3]) not in bad]
 
 
 def forget_gone(layout: Layout, packs: Collection[bytes]) -> None:

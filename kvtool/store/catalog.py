@@ -246,13 +246,6 @@ class Catalog:
             yield from rows
             last = rows[-1][0]
 
-    def forget_chunks(self, key: int, ids: Iterable[bytes]) -> None:
-        """Forgets those chunks that lie in the pack `key`."""
-        with self._transaction():
-            self._db.executemany(
-                "DELETE FROM chunk WHERE id = ? AND pack = ?", ((chunk_id, key) for chunk_id in ids)
-            )
-
     def forget_copies(self, copies: Iterable[tuple[bytes, bytes, int, int]]) -> None:
         """Forgets the chunks that have their place there: each pack id, chunk id, offset, length."""
         query = (

@@ -10,7 +10,8 @@ from kvtool.core import pack
 from kvtool.core.pack import Entry
 from kvtool.core.units import format_size
 from kvtool.errors import CatalogDamaged, NoStore, PackDamaged
-from kvtool.store import catalog, packs
+from kvtool.store import badlist, catalog, packs
+from kvtool.store.badlist import Copy
 from kvtool.store.catalog import Catalog, PackRow
 from kvtool.store.findings import Code
 from kvtool.store.look import Look, why
@@ -55,6 +56,7 @@ def open_catalog(look: Look) -> None:
 
 def check_packs(look: Look) -> None:
     """Reads the header, trailer and footer of every pack, and compares the catalog with the footers."""
+    look.condemned = badlist.read(look.layout)
     _Comparison(look, look.sound.packs() if look.sound is not None else ()).run()
 
 
@@ -91,7 +93,7 @@ class _Comparison:
     def _check(self, path: Path, size: int, row: PackRow | None) -> None:
         look = self._look
         try:
-            _, _, entries = packs.read_entries(path)
+            pack_id, _, entries = packs.read_entries(path)
             if (wrong := pack.overlapping(entries)) is not None:
                 text = f"the pack's footer places chunk {wrong.id.hex()} within another"
                 raise PackDamaged(text, "entries")
@@ -103,7 +105,7 @@ class _Comparison:
             found = look.add(Code.PACK_UNREADABLE, path, why(error))
         else:
             look.chunks += len(entries)
-            self._compare(path, size, row, entries)
+            self._compare(path, size, row, badlist.without(look.condemned, pack_id, entries))
             return
         if row is not None:
             look.of_packs[row.key] = found
@@ -156,7 +158,7 @@ class _Comparison:
         for key, count in sorted(sound.counts().items()):
             if key in self._sound and count > self._seen[key]:
                 path = self._sound[key]
-                footer = {entry.id for entry in _entries(path)}
+                footer = {entry.id for entry in _entries(path, self._look.condemned)}
                 text = "have a place in this pack by the catalog, and are not in it"
             elif key not in known:
                 path, footer = self._look.layout.catalog, set()
@@ -172,7 +174,7 @@ class _Comparison:
         look = self._look
         if look.bad_rows:
             for path in self._sound.values():
-                entries = (entry for entry in _entries(path) if entry.id in look.bad_rows)
+                entries = (entry for entry in _entries(path, look.condemned) if entry.id in look.bad_rows)
                 look.spare.update((entry.id, entry.length) for entry in entries)
 
     def _note_bad(self, code: Code, path: Path, ids: Iterable[bytes], what: str) -> None:
@@ -182,10 +184,11 @@ class _Comparison:
             self._look.concern(bad, self._look.add(code, path, f"{_chunks(bad)} {what}"))
 
 
-def _entries(path: Path) -> list[Entry]:
+def _entries(path: Path, condemned: set[Copy]) -> list[Entry]:
     """The chunks of a pack that was sound when it was looked at first."""
     try:
-        return packs.read_entries(path)[2]
+        pack_id, _, entries = packs.read_entries(path)
+        return badlist.without(condemned, pack_id, entries)
     except (PackDamaged, OSError):
         return []
 

@@ -120,21 +120,22 @@ def check_folder(look: Look) -> None:
     belonging = layout.names | {file.name for file in catalog.files(layout.catalog)}
     if layout.stubs.is_relative_to(layout.root):
         belonging.add(layout.stubs.relative_to(layout.root).parts[0])
-    _check_names(look, layout.root, belonging, store_layout.aside(layout.format).name)
+    asides = {store_layout.aside(path).name for path in (layout.format, layout.bad_copies)}
+    _check_names(look, layout.root, belonging, asides)
     for folder in (layout.incoming, layout.staging):
         if folder.is_dir() and not look.in_use:
             for name in sorted(os.listdir(folder)):
                 look.add(Code.LEFTOVER, folder / name, "left by a save that did not end")
     if layout.stub_private.is_dir():
-        aside = store_layout.aside(layout.stub_store_id).name
-        _check_names(look, layout.stub_private, {layout.stub_store_id.name}, aside)
+        asides = {store_layout.aside(layout.stub_store_id).name}
+        _check_names(look, layout.stub_private, {layout.stub_store_id.name}, asides)
 
 
-def _check_names(look: Look, folder: Path, belonging: set[str], aside: str) -> None:
+def _check_names(look: Look, folder: Path, belonging: set[str], asides: set[str]) -> None:
     for name in sorted(os.listdir(folder)):
         if name in belonging:
             continue
-        is_leftover = name == aside or (
+        is_leftover = name in asides or (
             folder == look.layout.stub_private and os.fsencode(name).startswith(stubs.ASIDE)
         )
         if not is_leftover:
@@ -150,6 +151,8 @@ def in_the_way(layout: Layout) -> list[Path]:
         for path, is_right in (
             (layout.lock, layout.lock.is_file()),
             (layout.log, layout.log.is_file()),
+            (layout.synced, layout.synced.is_file()),
+            (layout.bad_copies, layout.bad_copies.is_file()),
             (layout.control, _is_socket(layout.control)),
             (layout.quarantine, layout.quarantine.is_dir()),
         )

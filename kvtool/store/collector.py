@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvtool.errors import KvtoolError
-from kvtool.store import child, collect, compact
+from kvtool.errors import KvtoolError, reason
+from kvtool.store import badlist, child, collect, compact
 from kvtool.store.collect import Collected, Survey
 from kvtool.store.durable import sync_all
 from kvtool.store.layout import Layout
@@ -34,8 +34,8 @@ def run(store: Store, *, dry_run: bool = False) -> Collected:
     sync_all(store.layout)
     freed = sum(collect.drop(store, [use.key for use in survey.dead]), Collected())
     for step in compact.rewrite(store, survey):
-        for chunk_id, _ in step.damaged:
-            store.catalog.forget_chunk(chunk_id)
+        for chunk_id, length in step.damaged:
+            badlist.suspect(store, chunk_id, length)
         freed += Collected(rewritten=1, bytes=-compact.adopt(store, step.pack_id))
         freed = sum(collect.drop(store, step.sources), freed)
     return freed
@@ -88,8 +88,10 @@ def main() -> None:
     try:
         store = Store.open(Layout(args.store, args.stubs), writable=False)
         steps(store, args.newest, _say, dry_run=args.dry_run)
-    except (KvtoolError, OSError) as error:
+    except KvtoolError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(reason(error))
 
 
 if __name__ == "__main__":

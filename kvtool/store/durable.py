@@ -19,18 +19,14 @@ def sync_all(layout: Layout) -> None:
     began = time.time()
     for folder in (layout.root, layout.stubs):
         _syncfs(folder)
-    mark = os.open(layout.synced, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.utime(mark, (began, began))
-    finally:
-        os.close(mark)
+    layout.synced.write_text(f"{began:.0f}\n")
 
 
 def may_be_lost(layout: Layout, path: Path) -> bool:
     """Whether a power cut may have hit the file at `path`: it was written after the last `sync_all`."""
     try:
-        return path.stat().st_mtime > layout.synced.stat().st_mtime - _SLACK
-    except FileNotFoundError:
+        return path.stat().st_mtime > float(layout.synced.read_text()) - _SLACK
+    except (OSError, ValueError):  # never synced, or half written when the power went
         return True
 
 

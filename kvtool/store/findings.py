@@ -75,7 +75,7 @@ class Code(StrEnum):
         return self.value.startswith("stub-")
 
 
-_LEFT = "none"
+_LEFT = "none"  # nobody but you can tell what is to become of it
 _SALVAGE = "chunks whose SHA-256 is right go to a new pack, the pack to quarantine/"
 _ADOPT = "with --adopt-stubs: the store's id is written there"
 _LOST_BYTES = "with --quarantine-snapshots: the stub is moved to quarantine/stubs/"
@@ -155,6 +155,11 @@ class Report:
             or (finding.severity is Severity.FIXABLE and finding.outcome is Outcome.LEFT)
             for finding in self.findings
         )
+
+    @property
+    def mendable(self) -> bool:
+        """Whether a repair would do anything."""
+        return any(f.repair != _LEFT and f.severity is not Severity.INFO for f in self.findings)
 
 
 def finding(code: Code, path: str, message: str, snapshots: Iterable[str] = ()) -> Finding:

@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def synced(self) -> Path:
-        """Its modification time says since when everything older has been on the disk."""
+        """Says up to when everything is known to be on the disk."""
         return self.root / "synced"
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.pack import Entry
 from kvtool.errors import CatalogDamaged, KvtoolError
+from kvtool.store.badlist import Copy
 from kvtool.store.catalog import Catalog, Location
 from kvtool.store.findings import Code, Finding, Report, finding
 from kvtool.store.format import StoreFormat
@@ -45,6 +46,8 @@ class Look:
     unknown: dict[Path, list[Entry]] = field(default_factory=dict)
     # Chunks whose rows in the catalog are wrong.
     bad_rows: set[bytes] = field(default_factory=set)
+    # Copies that were found damaged: they are as if they were not there.
+    condemned: set[Copy] = field(default_factory=set)
     # The lengths of chunks that a footer has and the catalog has no good place for.
     spare: dict[bytes, int] = field(default_factory=dict)
     # What concerns each snapshot that needs a chunk of this pack (by its key), or this chunk.

@@ -176,11 +176,11 @@ def _read_footer(path: Path, *, any_header: bool = False) -> tuple[bytes, int, b
         return pack_id, size, file.read(trailer.footer_size), trailer
 
 
-def damaged_chunks(path: Path, entries: Iterable[Entry]) -> list[bytes]:
-    """The ids of the chunks in a pack whose data does not have the checksum of its footer. Raises OSError."""
+def damaged_chunks(path: Path, entries: Iterable[Entry]) -> list[Entry]:
+    """Those of `entries` whose data in the pack at `path` does not have the checksum. Raises OSError."""
     with path.open("rb") as file:
         return [
-            entry.id
+            entry
             for entry in entries
             if pack.checksum(os.pread(file.fileno(), entry.length, entry.offset)) != entry.checksum
         ]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvtool.core.chunker import ChunkSizes
-from kvtool.core.pack import Entry
 from kvtool.errors import CatalogDamaged, PackDamaged
 from kvtool.store import badlist, catalog, durable, lock, packs, stubs
 from kvtool.store import layout as store_layout
@@ -98,6 +97,7 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
         store = Store.open(layout, writable=True, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
     done.leftovers = _empty(layout.incoming) + _empty(layout.staging)
+    store_layout.aside(layout.bad_copies).unlink(missing_ok=True)
     if held.unclean:
         done.leftovers += stubs.drop_leftovers(layout)
     return store, done
@@ -138,7 +138,7 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
     for pack_id in kept if gone else ():  # saves at the same time may have stored the same chunks
         with suppress(PackDamaged):
             entries = packs.read_entries(store.layout.pack(pack_id))[2]
-            store.catalog.add_chunks(known[pack_id].key, _without(bad, pack_id, entries))
+            store.catalog.add_chunks(known[pack_id].key, badlist.without(bad, pack_id, entries))
     for pack_id in sorted(there.keys() - kept):
         path = store.layout.pack(pack_id)
         try:
@@ -148,7 +148,7 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
             store_layout.quarantine(store.layout, path, path.name)
             done.packs_quarantined += 1
         else:
-            store.catalog.add_pack(pack_id, size, _without(bad, pack_id, entries))
+            store.catalog.add_pack(pack_id, size, badlist.without(bad, pack_id, entries))
             done.packs_taken_in += 1
     if bad:  # a crash may have come between the list and the catalog
         store.catalog.forget_copies(bad)
@@ -167,10 +167,6 @@ def _save_the_rest(store: Store, row: PackRow, done: Recovered) -> None:
             done.chunks_saved += len(saved.entries)
 
 
-def _without(bad: set[Copy], pack_id: bytes, entries: list[Entry]) -> list[Entry]:
-    return [entry for entry in entries if (pack_id, *entry[:3]) not in bad] if bad else entries
-
-
 def _is_sound(store: Store, pack_id: bytes) -> bool:
     try:
         packs.read_entries(store.layout.pack(pack_id))
@@ -185,9 +181,8 @@ def _forget_damaged(store: Store) -> int:
     for row in store.catalog.packs():
         path = store.layout.pack(row.id)
         if durable.may_be_lost(store.layout, path):
-            ids = packs.damaged_chunks(path, packs.read_entries(path)[2])
-            if ids:
-                log.warning("pack %s: %d chunks are damaged and forgotten", path, len(ids))
-                store.catalog.forget_chunks(row.key, ids)
-                count += len(ids)
+            damaged = packs.damaged_chunks(path, store.catalog.entries(row.key))
+            if damaged:
+                log.warning("pack %s: %d chunks are damaged and forgotten", path, len(damaged))
+                count += badlist.condemn(store, [Copy(row.id, *entry[:3]) for entry in damaged])
     return count

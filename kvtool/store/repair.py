@@ -14,7 +14,7 @@ from pathlib import Path
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.pack import Entry
 from kvtool.errors import KvtoolError, reason
-from kvtool.store import catalog, lock, packs, recover, stubs
+from kvtool.store import badlist, catalog, lock, packs, recover, stubs
 from kvtool.store import format as store_format
 from kvtool.store import layout as store_layout
 from kvtool.store.catalog import Catalog
@@ -221,6 +221,7 @@ def _mend_rows(store: Store, look: Look) -> None:
         store.catalog.forget_chunk(chunk_id)
     for row in store.catalog.packs():
         _, _, entries = packs.read_entries(store.layout.pack(row.id))
+        entries = badlist.without(look.condemned, row.id, entries)
         store.catalog.add_chunks(row.key, [entry for entry in entries if entry.id in wanted])
 
 

@@ -10,15 +10,18 @@ To the ingest worker of a mount:
 - `drop {stream}` - give it up
 - `suspect {id, length}` - a reader found that chunk damaged: if it is, the next save stores it anew
 - `condemn {copies: [[pack in hex, id in hex, offset, bytes]]}` - those copies too, answered
-- `note {}` - a mark begins: note the packs used from now on
-- `sweep {live: [pack key], dry_run}` - delete the noted mark's packs that are neither in `live` nor noted
+- `note {}` - a collection begins: note the chunks used from now on
+- `adopt {pack: id in hex}` - chunks move to that new pack, for a short while; to be asked again while `more`
+- `delete {keys: [pack key]}` - delete packs without a noted chunk, for a short while; the rest is `left`
+- `forget {}` - the collection is over
 
 From the worker:
 
 - `free {slot}` - the slot may be filled again
 - `saved {stream, new_chunks, new_bytes}`, body: the chunks' lengths (u64 each), then their ids
 - `failed {stream, errno, message}` - the save is lost; what still comes of it is ignored
-- `noted {}`, `swept {packs, bytes}`, `condemned {marked}`, or any of them with `{errno, message}`
+- `note {newest: pack key}`, `adopt {bytes, more}`, `delete {packs, bytes, left}`, `forget {}`,
+  `condemned {marked}`: each with the `seconds` it took, or with `{errno, message}`
 
 To a hasher (see `hashers`): `look {pack: path}`, body: entries as in a pack's footer. It answers with
 `looked {bytes, faults: [[number of the entry, kind, reason, errno]]}`.

@@ -19,7 +19,6 @@ from typing import Any
 
 from kvtool.errors import KvtoolError, reason
 from kvtool.store import badlist, child, collect, compact, wire
-from kvtool.store.badlist import Copy
 from kvtool.store.collect import Collected
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
@@ -109,10 +108,7 @@ class Worker:
     def _suspect(self, chunk_id: bytes, length: int) -> None:
         """Condemns a chunk that is damaged on disk: who saves its bytes again heals all that need it."""
         try:
-            location = self._store.catalog.find([chunk_id]).get(chunk_id)
-            row = self._store.catalog.pack(location.pack) if location is not None else None
-            if location is not None and row is not None and location.length == length:
-                badlist.condemn(self._store, [Copy(row.id, chunk_id, location.offset, length)])
+            badlist.suspect(self._store, chunk_id, length)
         except (KvtoolError, OSError) as error:
             log.warning("chunk %s cannot be condemned: %s", chunk_id.hex(), error)
 

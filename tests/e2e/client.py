@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.e2e.models import PRINTABLE
 
@@ -66,14 +66,15 @@ class Server:
         )
         return Answer(answer["tokens"], answer["timings"]["cache_n"])
 
-    def save(self, name: str) -> int:
-        """Save slot 0 as NAME.tmp and rename it over NAME. Returns the size that the server says it wrote."""
-        written = self._post("/slots/0?action=save", {"filename": f"{name}.tmp"})["n_written"]
+    def save(self, name: str) -> "Saved":
+        """Save slot 0 as NAME.tmp and rename it over NAME."""
+        answer = self._post("/slots/0?action=save", {"filename": f"{name}.tmp"})
+        written = answer["n_written"]
         temporary = self.folder / f"{name}.tmp"
         assert temporary.stat().st_size == written
         os.rename(temporary, self.folder / name)
         assert (self.folder / name).stat().st_size == written
-        return int(written)
+        return Saved(written, answer["n_saved"])
 
     def restore(self, name: str) -> int:
         """Restore slot 0. Returns the size that the server says it read."""
@@ -85,6 +86,13 @@ class Server:
         )
         with urllib.request.urlopen(request, timeout=self._limit) as answer:  # noqa: S310
             return json.load(answer)
+
+
+class Saved(NamedTuple):
+    """What the server says it saved: bytes, and tokens."""
+
+    written: int
+    tokens: int
 
 
 class Answer:

@@ -20,6 +20,7 @@ class Outcome:
     """What a run leaves: the same on every kind of folder. `new` is what `measure` gave after each save."""
 
     written: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     reused: dict[str, int] = field(default_factory=dict)
     answers: dict[str, list[int]] = field(default_factory=dict)
@@ -46,7 +47,7 @@ def run(
 
         def turn(name: str, prompt: list[int]) -> list[int]:
             answer = server.complete(prompt)
-            outcome.written[name] = server.save(name)
+            outcome.written[name], outcome.tokens[name] = server.save(name)
             outcome.stored.append(stored())
             prompts[name] = prompt + answer.tokens
             return prompts[name]

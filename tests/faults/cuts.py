@@ -9,8 +9,9 @@ from pathlib import Path
 
 from kvtool.store.repair import repair
 from tests.faults.disk import Disk, Outcome
+from tests.faults.operations import Tree
 from tests.faults.runs import Prepared, running
-from tests.faults.scenarios import Scenario, Tree
+from tests.faults.scenarios import Scenario
 from tests.faults.shim import Event
 from tests.faults.verify import check_after_kill, check_unpowered
 from tests.mounts import temporary_folder
@@ -74,7 +75,7 @@ class Recording:
                 lock.write_text(f"{text.split()[0]} {_OTHER_BOOT}\n")
             yield root
 
-    def check(self, moment: int, outcome: Outcome, seed: int = 0, *, saving: bool = True) -> None:
+    def check(self, moment: int, outcome: Outcome, seed: int = 0) -> None:
         """A cut at that moment, and what must hold then."""
         with self.after_cut(moment, outcome, seed) as root:
             trees = self.trees(moment)
@@ -84,7 +85,7 @@ class Recording:
                 if self.powered:
                     check_after_kill(root, trees, sync=True)
                 else:
-                    check_unpowered(root, trees, self.disk.contents("stubs"), saving=saving)
+                    check_unpowered(root, trees, self.disk.contents("stubs"))
             except Exception as error:
                 error.add_note(f"{self.scenario.name}, {outcome.name} after event {moment}, seed {seed}")
                 raise

@@ -5,8 +5,7 @@ A store of two snapshots as a kill leaves it, with the catalog's log not yet wri
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,22 +116,13 @@ def check_readers(root: Path) -> bool:
     """Who only reads, and the next writer, get right bytes or an error. Returns whether there were errors."""
     layout = layout_in(root)
     met = []
-    for opened in (_reader(layout), recover.writer(layout, sync=False)):
+    for opened in (stores.opened(layout, writable=False), recover.writer(layout, sync=False)):
         try:
             with opened as store:
                 met.append(_check_contents(store[0] if isinstance(store, recover.Writer) else store))
         except KvtoolError:
             met.append(True)
     return any(met)
-
-
-@contextmanager
-def _reader(layout: Layout) -> Iterator[Store]:
-    store = Store.open(layout, writable=False)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _check_contents(store: Store) -> bool:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from kvtool.errors import KvtoolError
 from kvtool.store import control, recover, stubs
 from kvtool.store.layout import Layout
-from kvtool.store.store import Store
 from tests import stores
+from tests.faults.operations import write
 from tests.faults.runs import Prepared, running
-from tests.faults.scenarios import SCENARIOS, Scenario, write
+from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.faults.shim import Action, Kind, Shim
 from tests.faults.verify import check_after_kill
 from tests.mounts import MountedStore, temporary_folder
@@ -95,11 +95,8 @@ class FaultyMount:
 
     def committed(self, name: str) -> bytes:
         """What is on the disk, past the mount."""
-        store = Store.open(self.layout, writable=False)
-        try:
+        with stores.opened(self.layout, writable=False) as store:
             return stores.read(store, stubs.read_index(stores.stub(store, name)))
-        finally:
-            store.close()
 
     def collect(self) -> None:
         control.ask(self.layout, "gc", dry_run=False)

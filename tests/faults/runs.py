@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kvtool.errors import KvtoolError
 from tests import processes
-from tests.faults.scenarios import LIMIT, Killed, Scenario, Stop, Tree, World
+from tests.faults.operations import LIMIT, Killed, Stop, Tree, World
+from tests.faults.scenarios import Scenario
 from tests.faults.shim import Shim
 from tests.mounts import MountedStore
 

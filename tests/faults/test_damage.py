@@ -11,7 +11,7 @@ import pytest
 from kvtool.cli.main import COMMANDS
 from tests.cli import Cli
 from tests.faults.damage import PACK_AND_STUB, REGIONS, Region, check_readers, damage, make
-from tests.faults.scenarios import write
+from tests.faults.operations import write
 from tests.mounts import MountedStore
 from tests.stores import layout_in
 from tests.synth import random_bytes

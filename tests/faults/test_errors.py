@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.errors import Fault, FaultyMount, faulty_mount, run_failing
+from tests.faults.operations import write
 from tests.faults.runs import Prepared
-from tests.faults.scenarios import SCENARIOS, write
+from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Kind
 
 ANY_OPEN = Kind.OPEN | Kind.CREATE

@@ -8,7 +8,8 @@ from kvtool.store import collector, control, recover, stubs
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 from tests import stores
-from tests.faults.scenarios import SIZES, File, Tree
+from tests.faults.operations import File, Tree
+from tests.faults.scenarios import SIZES
 from tests.mounts import MountedStore
 from tests.property.check import check_collected, check_store, stub_files
 from tests.stores import layout_in
@@ -46,17 +47,16 @@ def check_in_mount(root: Path, trees: list[Tree]) -> None:
         assert (mount.dir / "probe").read_bytes() == _PROBE
 
 
-def check_unpowered(root: Path, trees: list[Tree], safe: set[bytes], *, saving: bool) -> None:
+def check_unpowered(root: Path, trees: list[Tree], safe: set[bytes]) -> None:
     """After a power cut with durability "process": a name holds what it held at some time, or cannot be read;
-    but each of the stubs `safe`, which lay on the disk before, can be. With `saving`, whatever was lost can
-    be read when it is saved again.
+    but each of the stubs `safe`, which lay on the disk before, can be. Whatever was lost can be read when it
+    is saved again.
     """
     layout = layout_in(root)
     with recover.writer(layout, sync=False, create=SIZES) as (store, _, _):
         damaged = _check_contents(store, trees, safe)
-        if saving:
-            _check_saving(store, trees[-1])
-            assert _check_contents(store, trees, safe) <= damaged
+        _check_saving(store, trees[-1])
+        assert _check_contents(store, trees, safe) <= damaged
         if not damaged:
             collector.run(store)
             assert not _check_contents(store, trees, safe)

@@ -79,16 +79,6 @@ def test_damage_is_named_and_heals_when_the_same_bytes_are_saved(mount: MountedS
     assert (mount.dir / "b").read_bytes() == DATA[: 2 << 20] + OTHER
 
 
-def test_repair_without_a_mount(mount: MountedStore) -> None:
-    mount.umount()
-    flip(first_pack(mount), 4096 + 100_000)
-    assert verified(mount, 3, "--repair")["marked"] == 1
-    mount.start()
-    (mount.dir / "a").unlink()
-    (mount.dir / "a").write_bytes(DATA)
-    assert verified(mount, 0)["bad"] == []
-
-
 def test_beside_saves_and_collections(mount: MountedStore) -> None:
     for turn in range(4):
         (mount.dir / "a").write_bytes(random_bytes(1 << 20, 50 + turn))

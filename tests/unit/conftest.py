@@ -5,8 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from kvtool.store.layout import Layout
 from kvtool.store.store import Store
+from tests import three
 from tests.stores import open_store
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A store with three snapshots, each with a pack of its own."""
+    return three.make(tmp_path)
 
 
 @pytest.fixture

@@ -15,31 +15,13 @@ from kvtool.store.recover import Recovered
 from kvtool.store.store import Store
 from tests.stores import SIZES, flip, layout_in, listing, pack_paths, read, save, stub
 from tests.synth import random_bytes
+from tests.three import FILES, pack_of, readable
 
-FILES = {name: random_bytes(4000, seed) for seed, name in enumerate("abc")}
 ExpectLog = Callable[[str], None]
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    """A store with three snapshots, each with a pack of its own."""
-    layout = layout_in(tmp_path)
-    with recover.writer(layout, sync=False, create=SIZES) as (store, _, _):
-        for name, data in FILES.items():
-            save(store, data, name)
-    return layout
 
 
 def index(store: Store, name: str) -> Index:
     return stubs.read_index(stub(store, name))
-
-
-def pack_of(layout: Layout, name: str) -> Path:
-    store = Store.open(layout, writable=False)
-    found = index(store, name)
-    path = store.packs.path(store.catalog.place(found).packs[0])
-    store.close()
-    return path
 
 
 def mend(layout: Layout) -> Recovered:
@@ -51,19 +33,6 @@ def mend(layout: Layout) -> Recovered:
             except ChunkMissing:
                 continue
     return recovered
-
-
-def readable(layout: Layout) -> str:
-    store = Store.open(layout, writable=False)
-    names = []
-    for name, data in FILES.items():
-        try:
-            assert read(store, index(store, name)) == data
-            names.append(name)
-        except ChunkMissing:
-            continue
-    store.close()
-    return "".join(names)
 
 
 def crash(layout: Layout) -> None:
@@ -211,8 +180,7 @@ def test_after_a_reboot_what_a_power_cut_took_of_young_packs_is_forgotten(
 def test_after_a_reboot_what_was_on_the_disk_before_is_not_read(layout: Layout) -> None:
     flip(pack_of(layout, "b"), 5000)
     durable.sync_all(layout)
-    now = layout.synced.stat().st_mtime
-    os.utime(layout.synced, (now + 60, now + 60))
+    layout.synced.write_text(f"{float(layout.synced.read_text()) + 60}")
     layout.lock.write_text("- another-boot\n")
     with recover.writer(layout, sync=False) as (_, recovered, _):
         assert recovered == Recovered()

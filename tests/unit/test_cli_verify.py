@@ -122,7 +122,7 @@ def test_damaged_files_are_told(offline: MountedStore, cli: Cli) -> None:
     lines = cli("verify").stdout.decode().splitlines()
     assert lines[0].startswith(f"damaged pack {path}: ")
     assert lines[1].startswith(f"damaged stub {offline.stubs}/foreign\\n: ")
-    assert lines[2].endswith("all good; 2 damaged files")
+    assert lines[2].endswith("all chunks good; 2 damaged files")
     assert cli("verify", "foreign\n").returncode == 3
 
 
