@@ -13,11 +13,14 @@ A pack without its trailer was never sealed, and nothing refers to it.
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import xxhash
 
+from kvtool.core.index import ID_SIZE
 from kvtool.errors import PackDamaged
 
 HEADER_SIZE = 4096
@@ -95,6 +98,20 @@ def encode_entries(entries: Iterable[EntryFields]) -> bytes:
     return b"".join([_ENTRY.pack(*entry) for entry in entries])
 
 
+def encode_places(ids: bytes, offsets: "array[int]", lengths: "array[int]") -> bytes:
+    """The same of columns (ids of 32 bytes, 64-bit numbers), where nobody looks at the checksums: they are 0.
+
+    By columns in a tenth of the time that it takes by rows.
+    """
+    table = bytearray(len(offsets) * ENTRY_SIZE)
+    at = 0
+    for column, width in ((ids, ID_SIZE), (_little(offsets), 8), (_little(lengths), 8)):
+        for byte in range(width):
+            table[at + byte :: ENTRY_SIZE] = column[byte::width]
+        at += width
+    return bytes(table)
+
+
 def entries_in(table: bytes) -> list[EntryFields]:
     """The entries of a table, taken as they are."""
     return list(_ENTRY.iter_unpack(table))
@@ -144,3 +161,10 @@ def decode_footer(table: bytes, trailer: Trailer) -> list[Entry]:
             text = f"the pack's footer places chunk {entry.id.hex()} outside its data"
             raise PackDamaged(text, "entries")
     return entries
+
+
+def _little(words: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        words = words[:]
+        words.byteswap()
+    return words.tobytes()

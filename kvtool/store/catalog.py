@@ -10,12 +10,13 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from kvtool.core.index import ID_SIZE, Index
-from kvtool.core.pack import Entry, encode_entries
+from kvtool.core.pack import Entry
 from kvtool.core.readplan import Placement
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
 
@@ -37,7 +38,8 @@ _COLUMNS = "id, pack, offset, length, checksum"
 _BATCH = 500  # ids in one query
 _SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
 _IN_SPAN = "FROM chunk WHERE pack = ? AND offset >= ? AND offset < ? ORDER BY offset"
-_AS_ONE = "SELECT CAST(group_concat(id, '') AS BLOB), group_concat(length) FROM"
+# All rows as one: to make values of Python of each takes five times as long.
+_AS_ONE = "SELECT CAST(group_concat(id, '') AS BLOB), group_concat(length), group_concat(offset) FROM"
 _STRIDE = 16  # of a file's chunks, every how many-th is looked up to see which lie together
 _U64 = 1 << 64
 _DAMAGED = "-damaged"  # the suffix of a file that asks the next writer to rebuild the catalog
@@ -63,12 +65,13 @@ class Location(NamedTuple):
 Row = tuple[bytes, int, int, int, int]  # a chunk's id, pack key, offset, length, checksum (signed)
 
 
-class Span(NamedTuple):
-    """The chunks that begin in a part of a pack: its key, and the offsets `start` up to but not `end`."""
+class Part(NamedTuple):
+    """Chunks of a pack in the order in which they lie there: its key, their ids, offsets and lengths."""
 
     pack: int
-    start: int
-    end: int
+    ids: bytes
+    offsets: "array[int]"
+    lengths: "array[int]"
 
 
 class Catalog:
@@ -132,31 +135,27 @@ class Catalog:
         found.update((row[0], row) for row in self._chunk_rows(list(rest)))
         return found
 
-    def spans(self, index: Index) -> tuple[list[Span], set[tuple[bytes, int]]]:
+    def parts(self, index: Index) -> tuple[list[Part], set[tuple[bytes, int]]]:
         """Where the chunks of `index` lie; and which (id, length) are not known, or not of that length."""
         chunks = list(index.chunks())
         found, stretches = self._sampled(chunks, slack=1)
-        spans: list[Span] = []
+        parts: list[Part] = []
         rest, done = [], 0
         for first, last in stretches:
             span = _span(found[chunks[first][0]], found[chunks[last][0]])
-            wanted = ",".join([str(length) for _, length in chunks[first : last + 1]])
-            # Compared as a whole: to make values of Python of each row takes five times as long.
-            there = next(self._rows(f"{_AS_ONE} (SELECT id, length {_IN_SPAN})", span))
-            if there == (index.ids[ID_SIZE * first : ID_SIZE * (last + 1)], wanted):
-                spans.append(span)
+            lengths = array("q", (length for _, length in chunks[first : last + 1]))
+            ids = index.ids[ID_SIZE * first : ID_SIZE * (last + 1)]
+            there = next(self._rows(f"{_AS_ONE} (SELECT id, length, offset {_IN_SPAN})", span))
+            if there[:2] == (ids, ",".join(map(str, lengths))):
+                parts.append(Part(span[0], ids, array("q", map(int, there[2].split(","))), lengths))
                 rest += chunks[done:first]
                 done = last + 1
         rest += chunks[done:]
         rows = self.rows(rest)
-        known = [row for chunk_id, length in rest if (row := rows.get(chunk_id)) and row[3] == length]
-        spans += [_span(row, row) for row in known]
-        return spans, set(rest).difference((row[0], row[3]) for row in known)
-
-    def table(self, span: Span) -> bytes:
-        """The rows of a part of a pack, as its footer has them."""
-        rows = self._rows(f"SELECT id, offset, length, checksum {_IN_SPAN}", span)
-        return encode_entries((chunk_id, *place, checksum % _U64) for chunk_id, *place, checksum in rows)
+        known = {row for chunk_id, length in rest if (row := rows.get(chunk_id)) and row[3] == length}
+        by_pack = groupby(sorted(known, key=itemgetter(1, 2)), key=itemgetter(1))
+        parts += [_part(pack, list(its)) for pack, its in by_pack]
+        return parts, set(rest).difference((row[0], row[3]) for row in known)
 
     def version(self) -> int:
         """A number that is another one when somebody else has changed the catalog."""
@@ -319,8 +318,13 @@ def files(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", _DAMAGED)]
 
 
-def _span(first: Row, last: Row) -> Span:
-    return Span(first[1], first[2], last[2] + last[3])
+def _span(first: Row, last: Row) -> tuple[int, int, int]:
+    return first[1], first[2], last[2] + last[3]
+
+
+def _part(pack: int, rows: Sequence[Row]) -> Part:
+    ids, _, offsets, lengths, _ = zip(*rows, strict=True)
+    return Part(pack, b"".join(ids), array("q", offsets), array("q", lengths))
 
 
 def discard(path: Path) -> None:

@@ -5,19 +5,17 @@ however many there are.
 """
 
 import os
-import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from kvtool.core.index import Index
-from kvtool.core.pack import ENTRY_SIZE
+from kvtool.core.index import ID_SIZE, Index
+from kvtool.core.pack import ENTRY_SIZE, encode_entries, encode_places
 from kvtool.errors import IndexDamaged, PackDamaged
 from kvtool.store import packs, stubs
-from kvtool.store.catalog import Span
+from kvtool.store.catalog import Part
 from kvtool.store.hashers import Job
 from kvtool.store.store import Store
 
@@ -36,15 +34,16 @@ class DamagedFile:
 
 
 class Targets:
-    """The jobs of a verification; `total` is about how many bytes they have.
+    """The jobs of a verification; `total` is about how many bytes they have at most.
 
-    On the way `lacking` collects what snapshots need and the catalog does not know, and `damaged`, by path,
-    the files that could not be read.
+    On the way `spared` counts those of them that were hashed before, `lacking` collects what snapshots need
+    and the catalog does not know, and `damaged`, by path, the files that could not be read.
     """
 
     total: int
 
     def __init__(self, store: Store) -> None:
+        self.spared = 0
         self.lacking: set[Need] = set()
         self.damaged: dict[str, DamagedFile] = {}
         self._store = store
@@ -94,7 +93,7 @@ class Everything(Targets):
             done.add(row.id)
             table = self._footer(row.id)
             if table is None:
-                table = catalog.table(Span(row.key, 0, sys.maxsize))
+                table = encode_entries(catalog.entries(row.key))
             yield from _jobs(row.id, layout.pack(row.id), table)
         while left := sorted(packs.list_packs(layout).keys() - done):  # sealed since, maybe with moved chunks
             done.update(left)
@@ -104,7 +103,7 @@ class Everything(Targets):
     def meanwhile(self) -> Iterator[None]:
         """The look-ups."""
         for _, index in self.needs(stubs.walk(self._store.layout)):
-            self.lacking |= self._store.catalog.spans(index)[1]
+            self.lacking |= self._store.catalog.parts(index)[1]
             yield
 
     def _footer(self, pack_id: bytes) -> bytes | None:
@@ -122,54 +121,53 @@ class Needed(Targets):
     """What some snapshots need, each chunk once, where the catalog places it."""
 
     def __init__(self, store: Store, snapshots: Sequence[bytes]) -> None:
-        """Looks everything up. `snapshots` are paths of stubs. Raises OSError."""
+        """`snapshots` are paths of stubs."""
         super().__init__(store)
         self._snapshots = snapshots
-        self._look_up()
-        self.total = sum(span.end - span.start for span in self._spans)
+        self.total = sum(map(_size, snapshots))
 
     def jobs(self) -> Iterator[Job]:
-        """What is needed, pack by pack; and again what has been moved meanwhile."""
+        """Snapshot by snapshot, so that hashing begins at once; and again what moved meanwhile."""
         catalog, layout = self._store.catalog, self._store.layout
-        done: set[Span] = set()
-        while todo := [span for span in self._spans if span not in done]:
-            done.update(todo)
-            ids = {row.key: row.id for row in catalog.packs()}
-            for key, spans in groupby(todo, key=attrgetter("pack")):
-                if key in ids:
-                    table = b"".join(map(catalog.table, spans))
-                    yield from _jobs(ids[key], layout.pack(ids[key]), table)
-            if catalog.version() == self._version:
-                return
-            self._look_up()
+        done: dict[int, array[int]] = {}
+        version = None
+        while version != (version := catalog.version()):
+            for _, index in self.needs(self._snapshots):
+                parts, lacking = catalog.parts(index)
+                self.lacking |= lacking
+                left = index.size
+                for part in parts:
+                    seen = done.setdefault(part.pack, array("q"))
+                    new = _unseen(part, seen)
+                    row = catalog.pack(part.pack)
+                    if new.offsets and row is not None:
+                        seen += new.offsets
+                        left -= sum(new.lengths)
+                        table = encode_places(new.ids, new.offsets, new.lengths)
+                        yield from _jobs(row.id, layout.pack(row.id), table)
+                self.spared += left
 
     def meanwhile(self) -> Iterator[None]:
-        """Nothing: all has been looked up before."""
+        """Nothing: looking up is what the jobs are made of."""
         return iter(())
 
-    def _look_up(self) -> None:
-        self._version = self._store.catalog.version()
-        spans: list[Span] = []
-        merged = 0
-        for _, index in self.needs(self._snapshots):
-            found, lacking = self._store.catalog.spans(index)
-            self.lacking |= lacking
-            spans += found
-            if len(spans) > 2 * merged:
-                spans = _merged(spans)
-                merged = len(spans)
-        self._spans = _merged(spans)
+
+def _size(path: bytes) -> int:
+    try:
+        return stubs.attributes(path).size
+    except FileNotFoundError:  # deleted meanwhile
+        return 0
 
 
-def _merged(spans: list[Span]) -> list[Span]:
-    """The same parts of packs in order, each once."""
-    merged: list[Span] = []
-    for span in sorted(spans):
-        if merged and merged[-1].pack == span.pack and span.start <= merged[-1].end:
-            merged[-1] = merged[-1]._replace(end=max(span.end, merged[-1].end))
-        else:
-            merged.append(span)
-    return merged
+def _unseen(part: Part, seen: "array[int]") -> Part:
+    """Those chunks of a part of a pack whose offsets are not in `seen`."""
+    old = set(part.offsets).intersection(seen)
+    if not old:
+        return part
+    new = [i for i, offset in enumerate(part.offsets) if offset not in old]
+    ids = b"".join([part.ids[ID_SIZE * i : ID_SIZE * (i + 1)] for i in new])
+    offsets, lengths = (array("q", [column[i] for i in new]) for column in (part.offsets, part.lengths))
+    return Part(part.pack, ids, offsets, lengths)
 
 
 def _jobs(pack_id: bytes, path: Path, table: bytes) -> Iterator[Job]:

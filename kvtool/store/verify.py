@@ -61,11 +61,11 @@ class Verified:
 class Verification:
     """One verification of the chunks that these stubs need, or of every chunk in every pack.
 
-    `total` is about how many bytes there are to hash. After `run`, `copies` are the bad ones among them.
+    `total` is about how many bytes there are to hash at most. After `run`, `copies` are the bad ones.
     """
 
     def __init__(self, store: Store, snapshots: Sequence[bytes] | None = None) -> None:
-        """With `snapshots` (paths of stubs) looks up the place of each chunk. Raises OSError."""
+        """`snapshots` are paths of stubs. Raises OSError."""
         self.copies: list[Copy] = []
         self._store = store
         self._targets: Targets = Everything(store) if snapshots is None else Needed(store, snapshots)
@@ -75,21 +75,23 @@ class Verification:
     def run(
         self, done: Callable[[int], object] = lambda _count: None, processes: int | None = None
     ) -> Verified:
-        """Hashes, telling `done` of each number of bytes. To be called from the main thread.
+        """Hashes, telling `done` of each number of bytes done with. To be called from the main thread.
 
         Raises OSError, and KvtoolError when a process died.
         """
         started = time.monotonic()
-        chunks = size = 0
+        chunks = size = spared = 0
         targets = self._targets
         with Hashers(hashers.count_for(self.total) if processes is None else processes) as at_work:
             for job, looked in at_work.run(targets.jobs(), targets.meanwhile()):
                 chunks += len(job.table) // ENTRY_SIZE
                 size += looked.bytes
-                done(looked.bytes)
+                done(looked.bytes + targets.spared - spared)
+                spared = targets.spared
                 if looked.faults:
                     entries = entries_in(job.table)
                     self._suspects.update(Copy(job.pack, *entries[at][:3]) for at in looked.faults)
+        done(targets.spared - spared)
         seconds = time.monotonic() - started
         bad = self._confirmed() if self._suspects or targets.lacking else []
         return Verified(chunks, size, seconds, bad, list(targets.damaged.values()))

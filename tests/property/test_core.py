@@ -170,6 +170,15 @@ def read_pack(content: bytes) -> list[Entry]:
     return pack.decode_footer(table, trailer)
 
 
+@given(places=st.lists(st.tuples(st.binary(min_size=32, max_size=32), *[st.integers(0, (1 << 63) - 1)] * 2)))
+def test_a_table_of_columns_is_that_of_rows(places: list[tuple[bytes, int, int]]) -> None:
+    ids = b"".join(place[0] for place in places)
+    offsets, lengths = (array("q", [place[i] for place in places]) for i in (1, 2))
+    rows = pack.encode_entries((*place, 0) for place in places)
+    assert pack.encode_places(ids, offsets, lengths) == rows
+    assert pack.entries_in(rows) == [(*place, 0) for place in places]
+
+
 @given(packs())
 def test_pack_footer_decodes_to_what_was_sealed(sealed: tuple[list[Entry], bytes]) -> None:
     entries, content = sealed

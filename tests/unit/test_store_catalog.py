@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kvtool.core.index import Index
-from kvtool.core.pack import Entry, encode_entries, entries_in
+from kvtool.core.index import ID_SIZE, Index
+from kvtool.core.pack import Entry
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
-from kvtool.store.catalog import Catalog, Location, Span, discard, is_known_damaged
+from kvtool.store.catalog import Catalog, Location, discard, is_known_damaged
 from tests.stores import SIZES
 
 
@@ -102,20 +102,26 @@ def test_place_finds_each_chunk_however_they_lie(catalog: Catalog, numbers: list
 
 
 @pytest.mark.parametrize("numbers", SHAPES.values(), ids=SHAPES)
-def test_the_spans_of_a_file_hold_all_its_chunks_and_no_other(catalog: Catalog, numbers: list[int]) -> None:
+def test_the_parts_of_a_file_hold_all_its_chunks_and_no_other(catalog: Catalog, numbers: list[int]) -> None:
     catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
     catalog.add_pack(b"b" * 16, 5000, entries(*range(5000, 5310)))
-    spans, lacking = catalog.spans(index_of(*numbers))
+    parts, lacking = catalog.parts(index_of(*numbers))
     assert lacking == set()
-    found = {entry[0] for span in spans for entry in entries_in(catalog.table(span))}
-    assert found == set(map(chunk_id, numbers))
+    found = {
+        (part.ids[ID_SIZE * i : ID_SIZE * (i + 1)], part.pack, *place)
+        for part in parts
+        for i, place in enumerate(zip(part.offsets, part.lengths, strict=True))
+    }
+    known = catalog.find(map(chunk_id, numbers))
+    assert found == {(chunk, *location[:3]) for chunk, location in known.items()}
+    assert all(list(part.offsets) == sorted(part.offsets) for part in parts)
     for at in {0, len(numbers) // 3, len(numbers) - 1} if numbers else ():
         less = [*numbers[:at], 9999, *numbers[at + 1 :]]
-        assert catalog.spans(index_of(*less))[1] == {(chunk_id(9999), 100)}
+        assert catalog.parts(index_of(*less))[1] == {(chunk_id(9999), 100)}
         lengths = array("Q", [100] * len(numbers))
         lengths[at] = 99
         odd = Index(SIZES).extended(lengths, b"".join(map(chunk_id, numbers)))
-        spans, lacking = catalog.spans(odd)
+        _, lacking = catalog.parts(odd)
         assert lacking == {(chunk_id(numbers[at]), 99)}
 
 
@@ -124,20 +130,15 @@ def test_lengths_that_are_wrong_and_add_up(catalog: Catalog) -> None:
     lengths = array("Q", [100] * 100)
     lengths[40], lengths[41] = 99, 101
     index = Index(SIZES).extended(lengths, b"".join(map(chunk_id, range(100))))
-    assert catalog.spans(index)[1] == {(chunk_id(40), 99), (chunk_id(41), 101)}
+    assert catalog.parts(index)[1] == {(chunk_id(40), 99), (chunk_id(41), 101)}
 
 
-def test_a_run_is_one_span(catalog: Catalog) -> None:
+def test_a_run_is_one_part(catalog: Catalog) -> None:
     key = catalog.add_pack(b"a" * 16, 5000, entries(*range(400)))
-    spans, _ = catalog.spans(index_of(*range(30, 111)))
-    assert spans == [(key, 4096 + 3000, 4096 + 11_100)]
-
-
-def test_a_table_is_what_a_footer_has(catalog: Catalog) -> None:
-    catalog.add_pack(b"a" * 16, 5000, listed := entries(*range(30, 0, -1), checksum=(1 << 64) - 1))
-    assert catalog.table(Span(1, 0, 1 << 62)) == encode_entries(listed)
-    assert catalog.table(Span(1, 4196, 4396)) == encode_entries(listed[1:3])
-    assert catalog.table(Span(2, 0, 1 << 62)) == b""
+    [(pack, ids, offsets, lengths)], _ = catalog.parts(index_of(*range(30, 111)))
+    assert (pack, ids) == (key, b"".join(map(chunk_id, range(30, 111))))
+    assert list(offsets) == list(range(4096 + 3000, 4096 + 11_100, 100))
+    assert set(lengths) == {100}
 
 
 def test_nothing_is_read_between_chunks_that_lie_far_apart(catalog: Catalog) -> None:
@@ -176,12 +177,11 @@ def test_most_of_a_run_is_read_in_the_order_of_its_pack(catalog: Catalog) -> Non
 
 
 def test_a_catalog_without_the_index_by_pack_is_read_and_gets_it(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.add_pack(b"a" * 16, 5000, listed := entries(*range(100, 0, -1), 0))
+    catalog.add_pack(b"a" * 16, 5000, entries(*range(100, 0, -1), 0))
     catalog._db.execute("DROP INDEX chunk_place")
     reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
     assert len(reader.place(index_of(*range(100))).packs) == 100
-    assert reader.spans(index_of(*range(100)))[1] == set()
-    assert reader.table(Span(1, 0, 1 << 62)) == encode_entries(listed)
+    assert reader.parts(index_of(*range(100)))[1] == set()
     reader.close()
     Catalog(tmp_path / "catalog.sqlite3", writable=True).close()
     assert "chunk_place" in {row[0] for row in catalog._db.execute("SELECT name FROM sqlite_master")}
