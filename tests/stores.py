@@ -50,6 +50,7 @@ def feed(ingest: Ingest, pieces: Sequence[bytes]) -> None:
     for piece in pieces:
         buffer = bytearray(ingest.headroom) + piece
         ingest.feed(memoryview(buffer), ingest.headroom, len(piece))
+        ingest.settle()
 
 
 def save(store: Store, data: bytes, name: str | None = None) -> Index:

@@ -4,8 +4,8 @@ Nothing refers to the pack until `finish` has sealed it and entered it in the ca
 before that leaves nothing behind.
 """
 
-import hashlib
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -14,6 +14,7 @@ import xxhash
 
 from kvtool.core import chunker
 from kvtool.store.catalog import Location
+from kvtool.store.digests import Digester, Digests, threads_beside
 from kvtool.store.fetch import read_chunk
 from kvtool.store.packs import PackWriter
 from kvtool.store.store import Store
@@ -32,17 +33,26 @@ class Saved:
 
 
 class Ingest:
-    """One save into a store. After any exception, and when it is given up, call `discard`.
+    """One save into a store: `feed` and `settle` each piece, then `finish`.
+
+    Between the two the digester is at work, so the next piece is better fed before the last one is settled.
+    After any exception, and when it is given up, call `discard`.
 
     With `resume` the save begins with that chunk's bytes, read back and verified: an append takes the last
     chunk of the file back and cuts it again with what follows, as one pass over all would have.
     """
 
     def __init__(
-        self, store: Store, *, resume: tuple[bytes, int] | None = None, dry_run: bool = False
+        self,
+        store: Store,
+        digester: Digester,
+        *,
+        resume: tuple[bytes, int] | None = None,
+        dry_run: bool = False,
     ) -> None:
         """Raises ChunkMissing or ChunkCorrupt when the chunk `resume` (id, bytes) cannot be read back."""
         self._store = store
+        self._digester = digester
         self._sizes = store.sizes
         self._dry_run = dry_run
         self._digest = xxhash.xxh3_128()
@@ -53,6 +63,7 @@ class Ingest:
         self._reach: dict[int, int] = {}  # pack key -> where its data ends at most
         self._writer: PackWriter | None = None
         self._new_bytes = 0
+        self._unsettled: deque[tuple[list[memoryview], Digests]] = deque()
         self._carry = read_chunk(store, *resume) if resume else b""
 
     @property
@@ -62,7 +73,7 @@ class Ingest:
 
     @property
     def ids(self) -> Sequence[bytes]:
-        """The chunks so far, in order."""
+        """The chunks that are settled, in order."""
         return self._ids
 
     @property
@@ -71,18 +82,25 @@ class Ingest:
         return self._digest.digest()
 
     def feed(self, buffer: memoryview, start: int, length: int) -> None:
-        """Takes `length` bytes at `start` of `buffer`, and overwrites the `headroom` before them.
+        """Cuts `length` bytes at `start` of `buffer`, after overwriting the `headroom` before them.
 
-        Raises OSError, such as ENOSPC.
+        The buffer must not change until they are settled.
         """
         self._digest.update(buffer[start : start + length])
         begin = start - len(self._carry)
         buffer[begin:start] = self._carry
-        self._take(buffer[begin : start + length], final=False)
+        self._cut(buffer[begin : start + length], final=False)
+
+    def settle(self) -> None:
+        """Stores what is new of the oldest piece fed that is not settled. Raises OSError, such as ENOSPC."""
+        pieces, digests = self._unsettled.popleft()
+        self._store_new(list(zip(digests(), pieces, strict=True)))
 
     def finish(self) -> Saved:
-        """Cuts what is left, seals the pack and enters it in the catalog. Raises OSError."""
-        self._take(memoryview(self._carry), final=True)
+        """Settles the rest, seals the pack and enters it in the catalog. Raises OSError."""
+        self._cut(memoryview(self._carry), final=True)
+        while self._unsettled:
+            self.settle()
         if self._writer is not None:
             size = self._writer.seal(sync=self._store.sync)
             self._store.catalog.add_pack(self._writer.id, size, self._writer.entries, self._stale)
@@ -95,15 +113,17 @@ class Ingest:
             self._writer.discard()
             self._writer = None
 
-    def _take(self, data: memoryview, *, final: bool) -> None:
-        chunks: list[tuple[bytes, memoryview]] = []
+    def _cut(self, data: memoryview, *, final: bool) -> None:
+        pieces: list[memoryview] = []
         position = 0
         for length in chunker.cut(data, self._sizes, final=final):
-            piece = data[position : position + length]
-            chunks.append((hashlib.sha256(piece).digest(), piece))
+            pieces.append(data[position : position + length])
             self._lengths.append(length)
             position += length
         self._carry = bytes(data[position:])
+        self._unsettled.append((pieces, self._digester.begin(pieces)))
+
+    def _store_new(self, chunks: Sequence[tuple[bytes, memoryview]]) -> None:
         self._ids.extend(chunk_id for chunk_id, _ in chunks)
         known = self._store.catalog.find(chunk_id for chunk_id, _ in chunks)
         new = []
@@ -136,13 +156,21 @@ def ingest_file(
 
     Raises OSError; nothing is left behind then.
     """
-    ingest = Ingest(store, dry_run=dry_run)
-    buffer = memoryview(bytearray(ingest.headroom + _READ_SIZE))
-    try:
-        while count := file.readinto(buffer[ingest.headroom :]):  # type: ignore[attr-defined]
-            ingest.feed(buffer, ingest.headroom, count)
-            done(count)
-        return ingest.finish()
-    except BaseException:
-        ingest.discard()
-        raise
+    with Digester(threads_beside(1)) as digester:
+        ingest = Ingest(store, digester, dry_run=dry_run)
+        buffers = [memoryview(bytearray(ingest.headroom + _READ_SIZE)) for _ in range(2)]
+        last = 0
+        try:
+            while count := file.readinto(buffers[0][ingest.headroom :]):  # type: ignore[attr-defined]
+                ingest.feed(buffers[0], ingest.headroom, count)
+                buffers.reverse()
+                if last:
+                    ingest.settle()
+                    done(last)
+                last = count
+            saved = ingest.finish()
+            done(last)
+        except BaseException:
+            ingest.discard()
+            raise
+    return saved

@@ -1,15 +1,16 @@
 """The ingest worker: a process that cuts, hashes, looks up and stores what the mount is given to save.
 
-A process, since threads that hand the interpreter lock over at every chunk use one core. It is started by
-exec (a forked child would keep /dev/fuse open, and a killed mount would hang its users until the child died
-too), takes one frame at a time from its socket (see `wire`), and ends when the mount does. It inherits the
-store's lock, so the store stays locked until it too is gone.
+A process, since the chunker never lets go of the interpreter lock, and the mount must answer meanwhile. It is
+started by exec (a forked child would keep /dev/fuse open, and a killed mount would hang its users until the
+child died too), takes one frame at a time from its socket (see `wire`), and ends when the mount does. It
+inherits the store's lock, so the store stays locked until it too is gone.
 """
 
 import argparse
 import errno
 import logging
 import os
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from kvtool.errors import KvtoolError, reason
-from kvtool.store import badlist, child, collect, compact, wire
+from kvtool.store import badlist, child, collect, compact, digests, wire
 from kvtool.store.collect import Collected
+from kvtool.store.digests import Digester
 from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
 from kvtool.store.slots import Slots
@@ -32,9 +34,11 @@ _STEP = 0.02  # seconds that a save waits for a step of a collection, beside the
 class Worker:
     """The saves under way, by stream number, and what is noted for a collection."""
 
-    def __init__(self, store: Store, slots: Slots) -> None:
+    def __init__(self, store: Store, slots: Slots, digester: Digester) -> None:
         self._store = store
         self._slots = slots
+        self._digester = digester
+        self._unsettled: tuple[int, int] | None = None  # the stream and the slot of the last data
         self._streams: dict[int, Ingest] = {}
         self._noted: set[bytes] | None = None
         self._adopting: compact.Adoption | None = None
@@ -43,7 +47,23 @@ class Worker:
         """Does what one frame asks, and returns the frames to answer with."""
         operation = message.pop("op")
         if operation == "data":
-            return [*self._guard(self._data, **message), wire.encode("free", slot=message["slot"])]
+            # What came before is settled after this has been cut: until then it is being hashed.
+            before, self._unsettled = self._unsettled, (message["stream"], message["slot"])
+            return [*self._guard(self._data, **message), *self._settled(before)]
+        return [*self.settle(), *self._do(operation, message)]
+
+    def settle(self) -> list[bytes]:
+        """Stores what is still being hashed: to be called when nothing else waits. Returns frames too."""
+        last, self._unsettled = self._unsettled, None
+        return self._settled(last)
+
+    def _settled(self, what: tuple[int, int] | None) -> list[bytes]:
+        if what is None:
+            return []
+        stream, slot = what
+        return [*self._guard(self._settle, stream=stream), wire.encode("free", slot=slot)]
+
+    def _do(self, operation: str, message: dict[str, Any]) -> list[bytes]:
         if operation in {"begin", "finish"}:
             return self._guard(getattr(self, f"_{operation}"), **message)
         if operation == "drop":
@@ -76,13 +96,19 @@ class Worker:
 
     def _begin(self, stream: int, resume: tuple[str, int] | None = None) -> list[bytes]:
         taken_back = (bytes.fromhex(resume[0]), resume[1]) if resume else None
-        self._streams[stream] = Ingest(self._store, resume=taken_back)
+        self._streams[stream] = Ingest(self._store, self._digester, resume=taken_back)
         return []
 
     def _data(self, stream: int, slot: int, length: int) -> list[bytes]:
         ingest = self._streams.get(stream)
         if ingest is not None:
             ingest.feed(self._slots.slot(slot), self._slots.headroom, length)
+        return []
+
+    def _settle(self, stream: int) -> list[bytes]:
+        ingest = self._streams.get(stream)
+        if ingest is not None:
+            ingest.settle()
         return []
 
     def _finish(self, stream: int, digest: str) -> list[bytes]:
@@ -160,13 +186,15 @@ class Worker:
 
 def serve(worker: Worker, connection: socket.socket) -> None:
     """Handles frames until the mount closes its end."""
-    incoming = connection.makefile("rb")
-    while len(prefix := incoming.read(wire.PREFIX.size)) == wire.PREFIX.size:
-        header_size, body_size = wire.PREFIX.unpack(prefix)
-        message = wire.decode(incoming.read(header_size))
-        incoming.read(body_size)
-        for frame in worker.handle(message):
-            connection.sendall(frame)
+    waiting = select.poll()
+    waiting.register(connection, select.POLLIN)
+    while True:
+        if not waiting.poll(0):
+            connection.sendall(b"".join(worker.settle()))
+        frame = wire.receive(connection)
+        if frame is None:
+            return
+        connection.sendall(b"".join(worker.handle(frame[0])))
 
 
 def main() -> None:
@@ -185,9 +213,10 @@ def main() -> None:
             os.unlink(layout.incoming / name)  # of a worker before this one that was killed
     store = Store.open(layout, writable=True, sync=args.sync)
     slots = Slots(args.memory, args.headroom, args.slots)
-    with socket.socket(fileno=args.socket) as connection:
+    threads = digests.threads_beside(2)  # the mount, and our own that cuts
+    with socket.socket(fileno=args.socket) as connection, Digester(threads) as digester:
         try:
-            serve(Worker(store, slots), connection)
+            serve(Worker(store, slots, digester), connection)
         except (BrokenPipeError, ConnectionResetError):
             return
 

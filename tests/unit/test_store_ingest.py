@@ -5,6 +5,8 @@ import hashlib
 import io
 import os
 import random
+import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import xxhash
 from kvtool.core import chunker
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import ChunkCorrupt, ChunkMissing
+from kvtool.store.digests import Digester, threads_beside
 from kvtool.store.ingest import Ingest, ingest_file
 from kvtool.store.packs import read_entries
 from kvtool.store.store import Store
@@ -21,6 +24,15 @@ from tests.stores import SIZES, as_index, feed, flip, open_store, pack_paths, re
 from tests.synth import random_bytes
 
 ZEROS = bytes(20_000)
+DIGESTER = Digester(0)
+
+
+@pytest.fixture
+def digester(threads: int) -> Iterator[Digester]:
+    interval = sys.getswitchinterval()
+    with Digester(threads) as digester:
+        yield digester
+    assert sys.getswitchinterval() == interval
 
 
 def one_pass(data: bytes, sizes: ChunkSizes = SIZES) -> list[tuple[bytes, int]]:
@@ -35,11 +47,12 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise([0, *sorted(cuts), len(data)])]
 
 
+@pytest.mark.parametrize("threads", [0, 1, 3])
 @pytest.mark.parametrize("data", [random_bytes(30_000), ZEROS, random_bytes(9000) + ZEROS + b"x"])
-def test_any_split_gives_the_chunks_of_one_pass(store: Store, data: bytes) -> None:
+def test_any_split_gives_the_chunks_of_one_pass(store: Store, digester: Digester, data: bytes) -> None:
     draw = random.Random(1)
     for count in (0, 1, 2, 5, 40, 400):
-        ingest = Ingest(store)
+        ingest = Ingest(store, digester)
         feed(ingest, split(data, [draw.randrange(len(data)) for _ in range(count)]))
         assert ingest.digest == xxhash.xxh3_128_digest(data)
         index = as_index(store, ingest.finish())
@@ -58,7 +71,7 @@ def test_appends_that_take_the_last_chunk_back_give_the_chunks_of_one_pass(store
             else:
                 last = len(index) - 1
                 head, resume = index.head(last), (index.id(last), index.length(last))
-            ingest = Ingest(store, resume=resume)
+            ingest = Ingest(store, DIGESTER, resume=resume)
             feed(ingest, [piece] if piece else [])
             index = as_index(store, ingest.finish(), head)
         assert index is not None
@@ -69,7 +82,7 @@ def test_appends_that_take_the_last_chunk_back_give_the_chunks_of_one_pass(store
 def test_an_append_to_a_last_chunk_of_exactly_the_largest_size(store: Store) -> None:
     before = save(store, ZEROS[: 2 * SIZES.max_size])
     assert [length for _, length in before.chunks()] == [SIZES.max_size] * 2
-    ingest = Ingest(store, resume=(before.id(1), before.length(1)))
+    ingest = Ingest(store, DIGESTER, resume=(before.id(1), before.length(1)))
     feed(ingest, [b"tail"])
     index = as_index(store, ingest.finish(), before.head(1))
     assert list(index.chunks()) == one_pass(ZEROS[: 2 * SIZES.max_size] + b"tail")
@@ -80,7 +93,7 @@ def test_an_append_of_nothing_gives_the_last_chunk_again(store: Store) -> None:
     data = random_bytes(5000)
     before = save(store, data)
     last = len(before) - 1
-    saved = Ingest(store, resume=(before.id(last), before.length(last))).finish()
+    saved = Ingest(store, DIGESTER, resume=(before.id(last), before.length(last))).finish()
     assert list(as_index(store, saved, before.head(last)).chunks()) == list(before.chunks())
     assert saved.new_bytes == 0
     assert len(pack_paths(store)) == 1
@@ -89,12 +102,12 @@ def test_an_append_of_nothing_gives_the_last_chunk_again(store: Store) -> None:
 def test_a_chunk_that_cannot_be_taken_back_fails_the_append(store: Store) -> None:
     index = save(store, random_bytes(3000))
     with pytest.raises(ChunkMissing):
-        Ingest(store, resume=(bytes(32), 100))
+        Ingest(store, DIGESTER, resume=(bytes(32), 100))
     with pytest.raises(ChunkMissing):
-        Ingest(store, resume=(index.id(0), index.length(0) + 1))
+        Ingest(store, DIGESTER, resume=(index.id(0), index.length(0) + 1))
     flip(pack_paths(store)[0], 4096)
     with pytest.raises(ChunkCorrupt, match=index.id(0).hex()):
-        Ingest(store, resume=(index.id(0), index.length(0)))
+        Ingest(store, DIGESTER, resume=(index.id(0), index.length(0)))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", ZEROS, bytes(1), bytes(SIZES.max_size), random_bytes(70)])
@@ -197,7 +210,7 @@ def test_a_catalog_that_fails_at_the_end_leaves_no_pack(
 
 
 def test_a_given_up_save_leaves_nothing(store: Store) -> None:
-    ingest = Ingest(store)
+    ingest = Ingest(store, DIGESTER)
     feed(ingest, [random_bytes(20_000)])
     assert len(list(store.layout.incoming.iterdir())) == 1
     ingest.discard()
@@ -205,10 +218,30 @@ def test_a_given_up_save_leaves_nothing(store: Store) -> None:
     assert list(store.layout.incoming.iterdir()) == []
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_pieces_may_be_fed_before_those_before_are_settled(store: Store, digester: Digester) -> None:
+    data = random_bytes(40_000)
+    ingest = Ingest(store, digester)
+    buffers = [bytearray(ingest.headroom) + data[at : at + 4000] for at in range(0, len(data), 4000)]
+    for number, buffer in enumerate(buffers):
+        ingest.feed(memoryview(buffer), ingest.headroom, 4000)
+        if number >= 2:
+            ingest.settle()
+    index = as_index(store, ingest.finish())
+    assert list(index.chunks()) == one_pass(data)
+    assert read(store, index) == data
+
+
+def test_threads_only_where_a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, threads in ((1, 0), (2, 0), (3, 1), (6, 4), (64, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, cores=cores: set(range(cores)))
+        assert threads_beside(2) == threads
+
+
 def test_the_chunks_of_a_save_under_way_are_known(store: Store) -> None:
     data = random_bytes(20_000)
     index = save(store, data)
-    ingest = Ingest(store)
+    ingest = Ingest(store, DIGESTER)
     feed(ingest, [data, random_bytes(5000, 8)])
     assert list(ingest.ids[: len(index) - 1]) == [index.id(i) for i in range(len(index) - 1)]
     assert ingest.finish().ids == b"".join(ingest.ids)
@@ -216,7 +249,7 @@ def test_the_chunks_of_a_save_under_way_are_known(store: Store) -> None:
 
 def test_two_saves_of_the_same_at_once_are_both_whole(store: Store) -> None:
     data = random_bytes(10_000)
-    first, second = Ingest(store), Ingest(store)
+    first, second = Ingest(store, DIGESTER), Ingest(store, DIGESTER)
     feed(first, [data])
     feed(second, [data])
     indexes = [as_index(store, ingest.finish()) for ingest in (first, second)]
