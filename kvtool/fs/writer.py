@@ -16,7 +16,7 @@ from typing import Any
 import trio
 import xxhash
 
-from kvtool.store import badlist, child, wire
+from kvtool.store import badlist, child, digests, wire
 from kvtool.store import slots as slot_memory
 from kvtool.store.badlist import Copy
 from kvtool.store.collect import Collected
@@ -127,6 +127,8 @@ class IngestWorker:
         command += ["--store", str(self._store.layout.root), "--stubs", str(self._store.layout.stubs)]
         if self._store.sync:
             command.append("--sync")
+        if digests.is_worth_while():
+            command.append("--digester")
         with theirs:
             inherited = (theirs.fileno(), self._memory_fd, self._lock_fd)
             self._process = child.start("kvtool.store.worker", command, inherited)

@@ -14,7 +14,7 @@ import xxhash
 
 from kvtool.core import chunker
 from kvtool.store.catalog import Location
-from kvtool.store.digests import Digester, Digests, threads_beside
+from kvtool.store.digests import Digester, Digests
 from kvtool.store.fetch import read_chunk
 from kvtool.store.packs import PackWriter
 from kvtool.store.store import Store
@@ -35,7 +35,7 @@ class Saved:
 class Ingest:
     """One save into a store: `feed` and `settle` each piece, then `finish`.
 
-    Between the two the digester is at work, so the next piece is better fed before the last one is settled.
+    Between the two a `digester` is at work, so the next piece is better fed before the last one is settled.
     After any exception, and when it is given up, call `discard`.
 
     With `resume` the save begins with that chunk's bytes, read back and verified: an append takes the last
@@ -45,8 +45,8 @@ class Ingest:
     def __init__(
         self,
         store: Store,
-        digester: Digester,
         *,
+        digester: Digester | None = None,
         resume: tuple[bytes, int] | None = None,
         dry_run: bool = False,
     ) -> None:
@@ -63,7 +63,7 @@ class Ingest:
         self._reach: dict[int, int] = {}  # pack key -> where its data ends at most
         self._writer: PackWriter | None = None
         self._new_bytes = 0
-        self._unsettled: deque[tuple[list[memoryview], Digests]] = deque()
+        self._unsettled: deque[Digests] = deque()
         self._carry = read_chunk(store, *resume) if resume else b""
 
     @property
@@ -81,24 +81,27 @@ class Ingest:
         """XXH3-128 of all bytes fed."""
         return self._digest.digest()
 
-    def feed(self, buffer: memoryview, start: int, length: int) -> None:
+    def feed(self, buffer: memoryview, start: int, length: int, at: int = 0) -> None:
         """Cuts `length` bytes at `start` of `buffer`, after overwriting the `headroom` before them.
 
-        The buffer must not change until they are settled.
+        The buffer must not change until they are settled; with a digester it lies `at` in its memory.
         """
         self._digest.update(buffer[start : start + length])
         begin = start - len(self._carry)
         buffer[begin:start] = self._carry
-        self._cut(buffer[begin : start + length], final=False)
+        pieces = self._cut(buffer[begin : start + length], final=False)
+        self._unsettled.append(
+            self._digester.begin(at + begin, pieces) if self._digester else Digests(pieces)
+        )
 
     def settle(self) -> None:
         """Stores what is new of the oldest piece fed that is not settled. Raises OSError, such as ENOSPC."""
-        pieces, digests = self._unsettled.popleft()
-        self._store_new(list(zip(digests(), pieces, strict=True)))
+        digests = self._unsettled.popleft()
+        self._store_new(list(zip(digests.get(), digests.pieces, strict=True)))
 
     def finish(self) -> Saved:
         """Settles the rest, seals the pack and enters it in the catalog. Raises OSError."""
-        self._cut(memoryview(self._carry), final=True)
+        self._unsettled.append(Digests(self._cut(memoryview(self._carry), final=True)))
         while self._unsettled:
             self.settle()
         if self._writer is not None:
@@ -113,7 +116,7 @@ class Ingest:
             self._writer.discard()
             self._writer = None
 
-    def _cut(self, data: memoryview, *, final: bool) -> None:
+    def _cut(self, data: memoryview, *, final: bool) -> list[memoryview]:
         pieces: list[memoryview] = []
         position = 0
         for length in chunker.cut(data, self._sizes, final=final):
@@ -121,7 +124,7 @@ class Ingest:
             self._lengths.append(length)
             position += length
         self._carry = bytes(data[position:])
-        self._unsettled.append((pieces, self._digester.begin(pieces)))
+        return pieces
 
     def _store_new(self, chunks: Sequence[tuple[bytes, memoryview]]) -> None:
         self._ids.extend(chunk_id for chunk_id, _ in chunks)
@@ -156,21 +159,14 @@ def ingest_file(
 
     Raises OSError; nothing is left behind then.
     """
-    with Digester(threads_beside(1)) as digester:
-        ingest = Ingest(store, digester, dry_run=dry_run)
-        buffers = [memoryview(bytearray(ingest.headroom + _READ_SIZE)) for _ in range(2)]
-        last = 0
-        try:
-            while count := file.readinto(buffers[0][ingest.headroom :]):  # type: ignore[attr-defined]
-                ingest.feed(buffers[0], ingest.headroom, count)
-                buffers.reverse()
-                if last:
-                    ingest.settle()
-                    done(last)
-                last = count
-            saved = ingest.finish()
-            done(last)
-        except BaseException:
-            ingest.discard()
-            raise
-    return saved
+    ingest = Ingest(store, dry_run=dry_run)
+    buffer = memoryview(bytearray(ingest.headroom + _READ_SIZE))
+    try:
+        while count := file.readinto(buffer[ingest.headroom :]):  # type: ignore[attr-defined]
+            ingest.feed(buffer, ingest.headroom, count)
+            ingest.settle()
+            done(count)
+        return ingest.finish()
+    except BaseException:
+        ingest.discard()
+        raise

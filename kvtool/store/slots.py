@@ -18,12 +18,21 @@ class Slots:
         self.headroom = -(-headroom // _PAGE) * _PAGE
         self.count = count
         self._stride = self.headroom + DATA_SIZE
-        self._memory = mmap.mmap(fd, self._stride * count)
+        self._memory = mmap.mmap(fd, self.size)
 
     def slot(self, number: int) -> memoryview:
         """The whole slot; its data begins at `headroom`."""
-        start = self._stride * number
+        start = self.position(number)
         return memoryview(self._memory)[start : start + self._stride]
+
+    def position(self, number: int) -> int:
+        """Where that slot begins in the memory."""
+        return self._stride * number
+
+    @property
+    def size(self) -> int:
+        """The bytes of the memory."""
+        return self._stride * self.count
 
     def close(self) -> None:
         """Lets the memory go, unless somebody still holds a slot."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kvtool.errors import KvtoolError, reason
-from kvtool.store import badlist, child, collect, compact, digests, wire
+from kvtool.store import badlist, child, collect, compact, wire
 from kvtool.store.collect import Collected
 from kvtool.store.digests import Digester
 from kvtool.store.ingest import Ingest
@@ -34,7 +34,7 @@ _STEP = 0.02  # seconds that a save waits for a step of a collection, beside the
 class Worker:
     """The saves under way, by stream number, and what is noted for a collection."""
 
-    def __init__(self, store: Store, slots: Slots, digester: Digester) -> None:
+    def __init__(self, store: Store, slots: Slots, digester: Digester | None = None) -> None:
         self._store = store
         self._slots = slots
         self._digester = digester
@@ -96,13 +96,14 @@ class Worker:
 
     def _begin(self, stream: int, resume: tuple[str, int] | None = None) -> list[bytes]:
         taken_back = (bytes.fromhex(resume[0]), resume[1]) if resume else None
-        self._streams[stream] = Ingest(self._store, self._digester, resume=taken_back)
+        self._streams[stream] = Ingest(self._store, digester=self._digester, resume=taken_back)
         return []
 
     def _data(self, stream: int, slot: int, length: int) -> list[bytes]:
         ingest = self._streams.get(stream)
         if ingest is not None:
-            ingest.feed(self._slots.slot(slot), self._slots.headroom, length)
+            slots = self._slots
+            ingest.feed(slots.slot(slot), slots.headroom, length, slots.position(slot))
         return []
 
     def _settle(self, stream: int) -> list[bytes]:
@@ -204,7 +205,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--stubs", type=Path, required=True)
-    parser.add_argument("--sync", action="store_true")
+    for flag in ("sync", "digester"):
+        parser.add_argument(f"--{flag}", action="store_true")
     args = parser.parse_args()
     child.settle(args.parent)
     layout = Layout(args.store, args.stubs)
@@ -213,8 +215,8 @@ def main() -> None:
             os.unlink(layout.incoming / name)  # of a worker before this one that was killed
     store = Store.open(layout, writable=True, sync=args.sync)
     slots = Slots(args.memory, args.headroom, args.slots)
-    threads = digests.threads_beside(2)  # the mount, and our own that cuts
-    with socket.socket(fileno=args.socket) as connection, Digester(threads) as digester:
+    digester = Digester(args.memory, slots.size) if args.digester else None
+    with socket.socket(fileno=args.socket) as connection:
         try:
             serve(Worker(store, slots, digester), connection)
         except (BrokenPipeError, ConnectionResetError):

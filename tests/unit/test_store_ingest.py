@@ -5,8 +5,6 @@ import hashlib
 import io
 import os
 import random
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +14,6 @@ import xxhash
 from kvtool.core import chunker
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import ChunkCorrupt, ChunkMissing
-from kvtool.store.digests import Digester, threads_beside
 from kvtool.store.ingest import Ingest, ingest_file
 from kvtool.store.packs import read_entries
 from kvtool.store.store import Store
@@ -24,15 +21,6 @@ from tests.stores import SIZES, as_index, feed, flip, open_store, pack_paths, re
 from tests.synth import random_bytes
 
 ZEROS = bytes(20_000)
-DIGESTER = Digester(0)
-
-
-@pytest.fixture
-def digester(threads: int) -> Iterator[Digester]:
-    interval = sys.getswitchinterval()
-    with Digester(threads) as digester:
-        yield digester
-    assert sys.getswitchinterval() == interval
 
 
 def one_pass(data: bytes, sizes: ChunkSizes = SIZES) -> list[tuple[bytes, int]]:
@@ -47,12 +35,11 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise([0, *sorted(cuts), len(data)])]
 
 
-@pytest.mark.parametrize("threads", [0, 1, 3])
 @pytest.mark.parametrize("data", [random_bytes(30_000), ZEROS, random_bytes(9000) + ZEROS + b"x"])
-def test_any_split_gives_the_chunks_of_one_pass(store: Store, digester: Digester, data: bytes) -> None:
+def test_any_split_gives_the_chunks_of_one_pass(store: Store, data: bytes) -> None:
     draw = random.Random(1)
     for count in (0, 1, 2, 5, 40, 400):
-        ingest = Ingest(store, digester)
+        ingest = Ingest(store)
         feed(ingest, split(data, [draw.randrange(len(data)) for _ in range(count)]))
         assert ingest.digest == xxhash.xxh3_128_digest(data)
         index = as_index(store, ingest.finish())
@@ -71,7 +58,7 @@ def test_appends_that_take_the_last_chunk_back_give_the_chunks_of_one_pass(store
             else:
                 last = len(index) - 1
                 head, resume = index.head(last), (index.id(last), index.length(last))
-            ingest = Ingest(store, DIGESTER, resume=resume)
+            ingest = Ingest(store, resume=resume)
             feed(ingest, [piece] if piece else [])
             index = as_index(store, ingest.finish(), head)
         assert index is not None
@@ -82,7 +69,7 @@ def test_appends_that_take_the_last_chunk_back_give_the_chunks_of_one_pass(store
 def test_an_append_to_a_last_chunk_of_exactly_the_largest_size(store: Store) -> None:
     before = save(store, ZEROS[: 2 * SIZES.max_size])
     assert [length for _, length in before.chunks()] == [SIZES.max_size] * 2
-    ingest = Ingest(store, DIGESTER, resume=(before.id(1), before.length(1)))
+    ingest = Ingest(store, resume=(before.id(1), before.length(1)))
     feed(ingest, [b"tail"])
     index = as_index(store, ingest.finish(), before.head(1))
     assert list(index.chunks()) == one_pass(ZEROS[: 2 * SIZES.max_size] + b"tail")
@@ -93,7 +80,7 @@ def test_an_append_of_nothing_gives_the_last_chunk_again(store: Store) -> None:
     data = random_bytes(5000)
     before = save(store, data)
     last = len(before) - 1
-    saved = Ingest(store, DIGESTER, resume=(before.id(last), before.length(last))).finish()
+    saved = Ingest(store, resume=(before.id(last), before.length(last))).finish()
     assert list(as_index(store, saved, before.head(last)).chunks()) == list(before.chunks())
     assert saved.new_bytes == 0
     assert len(pack_paths(store)) == 1
@@ -102,12 +89,12 @@ def test_an_append_of_nothing_gives_the_last_chunk_again(store: Store) -> None:
 def test_a_chunk_that_cannot_be_taken_back_fails_the_append(store: Store) -> None:
     index = save(store, random_bytes(3000))
     with pytest.raises(ChunkMissing):
-        Ingest(store, DIGESTER, resume=(bytes(32), 100))
+        Ingest(store, resume=(bytes(32), 100))
     with pytest.raises(ChunkMissing):
-        Ingest(store, DIGESTER, resume=(index.id(0), index.length(0) + 1))
+        Ingest(store, resume=(index.id(0), index.length(0) + 1))
     flip(pack_paths(store)[0], 4096)
     with pytest.raises(ChunkCorrupt, match=index.id(0).hex()):
-        Ingest(store, DIGESTER, resume=(index.id(0), index.length(0)))
+        Ingest(store, resume=(index.id(0), index.length(0)))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", ZEROS, bytes(1), bytes(SIZES.max_size), random_bytes(70)])
@@ -210,7 +197,7 @@ def test_a_catalog_that_fails_at_the_end_leaves_no_pack(
 
 
 def test_a_given_up_save_leaves_nothing(store: Store) -> None:
-    ingest = Ingest(store, DIGESTER)
+    ingest = Ingest(store)
     feed(ingest, [random_bytes(20_000)])
     assert len(list(store.layout.incoming.iterdir())) == 1
     ingest.discard()
@@ -218,10 +205,9 @@ def test_a_given_up_save_leaves_nothing(store: Store) -> None:
     assert list(store.layout.incoming.iterdir()) == []
 
 
-@pytest.mark.parametrize("threads", [0, 1])
-def test_pieces_may_be_fed_before_those_before_are_settled(store: Store, digester: Digester) -> None:
+def test_pieces_may_be_fed_before_those_before_are_settled(store: Store) -> None:
     data = random_bytes(40_000)
-    ingest = Ingest(store, digester)
+    ingest = Ingest(store)
     buffers = [bytearray(ingest.headroom) + data[at : at + 4000] for at in range(0, len(data), 4000)]
     for number, buffer in enumerate(buffers):
         ingest.feed(memoryview(buffer), ingest.headroom, 4000)
@@ -232,16 +218,10 @@ def test_pieces_may_be_fed_before_those_before_are_settled(store: Store, digeste
     assert read(store, index) == data
 
 
-def test_threads_only_where_a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cores, threads in ((1, 0), (2, 0), (3, 1), (6, 4), (64, 4)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, cores=cores: set(range(cores)))
-        assert threads_beside(2) == threads
-
-
 def test_the_chunks_of_a_save_under_way_are_known(store: Store) -> None:
     data = random_bytes(20_000)
     index = save(store, data)
-    ingest = Ingest(store, DIGESTER)
+    ingest = Ingest(store)
     feed(ingest, [data, random_bytes(5000, 8)])
     assert list(ingest.ids[: len(index) - 1]) == [index.id(i) for i in range(len(index) - 1)]
     assert ingest.finish().ids == b"".join(ingest.ids)
@@ -249,7 +229,7 @@ def test_the_chunks_of_a_save_under_way_are_known(store: Store) -> None:
 
 def test_two_saves_of_the_same_at_once_are_both_whole(store: Store) -> None:
     data = random_bytes(10_000)
-    first, second = Ingest(store, DIGESTER), Ingest(store, DIGESTER)
+    first, second = Ingest(store), Ingest(store)
     feed(first, [data])
     feed(second, [data])
     indexes = [as_index(store, ingest.finish()) for ingest in (first, second)]

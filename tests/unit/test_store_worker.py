@@ -20,17 +20,14 @@ import xxhash
 
 from kvtool.core.index import Index
 from kvtool.store import child, collect, compact, lock, slots, wire
-from kvtool.store.digests import Digester
 from kvtool.store.layout import Layout
 from kvtool.store.slots import DATA_SIZE, Slots
 from kvtool.store.store import Store
-from kvtool.store.worker import Worker
 from tests import processes
 from tests.stores import SIZES, layout_in, open_store, pack_paths, read, save
 from tests.synth import random_bytes
 
 LIMIT = 30.0
-ZEROS = bytes(5000)
 
 
 class Hand:
@@ -42,7 +39,7 @@ class Hand:
         ours, theirs = socket.socketpair()
         arguments = ["--socket", str(theirs.fileno()), "--memory", str(self.memory_fd)]
         arguments += ["--headroom", str(SIZES.max_size), "--slots", str(count)]
-        arguments += ["--store", str(layout.root), "--stubs", str(layout.stubs)]
+        arguments += ["--store", str(layout.root), "--stubs", str(layout.stubs), "--digester"]
         inherited = (theirs.fileno(), self.memory_fd, self.held.fd)
         self.process = child.start("kvtool.store.worker", arguments, inherited)
         theirs.close()
@@ -366,64 +363,3 @@ def test_the_write_queue_bounds_the_slots() -> None:
 def test_a_worker_that_is_told_nonsense_ends(hand: Hand) -> None:
     hand.send("dance")
     assert hand.process.wait(LIMIT) != 0
-
-
-class InProcess:
-    """A worker in this process, whose slots are filled by hand."""
-
-    def __init__(self, store: Store, digester: Digester) -> None:
-        fd, self._slots = slots.create(SIZES.max_size, 4)
-        os.close(fd)
-        self.worker = Worker(store, self._slots, digester)
-
-    def send(self, op: str, **fields: Any) -> list[tuple[str, int]]:
-        return self.answers(self.worker.handle({"op": op, **fields}))
-
-    def data(self, stream: int, slot: int, data: bytes) -> list[tuple[str, int]]:
-        start = self._slots.headroom
-        self._slots.slot(slot)[start : start + len(data)] = data
-        return self.send("data", stream=stream, slot=slot, length=len(data))
-
-    def answers(self, frames: list[bytes]) -> list[tuple[str, int]]:
-        """What each says, and the slot or stream that it is about."""
-        found = []
-        for frame in frames:
-            header, _ = wire.PREFIX.unpack_from(frame)
-            message = wire.decode(frame[wire.PREFIX.size : wire.PREFIX.size + header])
-            found.append((message["op"], message.get("slot", message.get("stream"))))
-        return found
-
-
-@pytest.mark.parametrize("threads", [0, 2])
-def test_data_is_settled_once_the_next_has_been_cut(store: Store, threads: int) -> None:
-    with Digester(threads) as digester:
-        hand = InProcess(store, digester)
-        assert hand.send("begin", stream=1) + hand.send("begin", stream=2) == []
-        assert hand.data(1, 0, random_bytes(5000, 1)) == []
-        assert hand.data(2, 1, random_bytes(5000, 2)) == [("free", 0)]
-        assert hand.data(2, 2, random_bytes(5000, 3)) == [("free", 1)]
-        assert hand.answers(hand.worker.settle()) == [("free", 2)]
-        assert hand.worker.settle() == []
-        assert hand.data(1, 3, random_bytes(5000, 4)) == []
-        digest = xxhash.xxh3_128_hexdigest(random_bytes(5000, 2) + random_bytes(5000, 3))
-        assert hand.send("finish", stream=2, digest=digest) == [("free", 3), ("saved", 2)]
-        assert hand.data(1, 0, random_bytes(10)) == []
-        assert hand.send("drop", stream=1) == [("free", 0)]
-
-
-def test_a_failure_to_store_ends_the_save_whose_data_it_was(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hand = InProcess(store, Digester(0))
-    assert hand.send("begin", stream=1) + hand.send("begin", stream=2) == []
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", full)
-        assert hand.data(1, 0, random_bytes(5000, 1)) == []
-        assert hand.data(2, 1, ZEROS) == [("failed", 1), ("free", 0)]
-    digest = xxhash.xxh3_128_hexdigest(ZEROS)
-    assert hand.send("finish", stream=2, digest=digest) == [("free", 1), ("saved", 2)]
-    assert hand.send("finish", stream=1, digest="") == []
