@@ -51,7 +51,10 @@ class Environment:
             self.noted.add(inode)
 
     def drop_cached(self, inode: Inode) -> None:
-        """Has the kernel forget the file's pages; a mount overrides it."""
+        """Has the kernel forget the file's pages, soon; a mount overrides both."""
+
+    async def cached_dropped(self, inode: Inode) -> None:
+        """The same, done."""
 
 
 class File:
@@ -60,6 +63,7 @@ class File:
     def __init__(self, env: Environment, inode: Inode) -> None:
         self.handles = 0
         self.writers = 0
+        self.direct = 0  # handles that pass the kernel's pages by
         self.dirty = False
         self.appending = False
         self.blank = False  # new and empty: created or truncated, and nothing written since

@@ -73,11 +73,11 @@ class _MountedFiles(Environment):
 
     def drop_cached(self, inode: Inode) -> None:
         # In a thread, since it waits for pages that the request at hand may have locked.
-        self.nursery.start_soon(self._invalidate, inode.number)
+        self.nursery.start_soon(self.cached_dropped, inode)
 
-    async def _invalidate(self, number: int) -> None:
+    async def cached_dropped(self, inode: Inode) -> None:
         with suppress(OSError):  # the kernel does not know it any more
-            await trio.to_thread.run_sync(pyfuse3.invalidate_inode, number)
+            await trio.to_thread.run_sync(pyfuse3.invalidate_inode, inode.number)
 
 
 class _Mount:

@@ -174,12 +174,15 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         handle, attr = await self._vfs.create(parent_inode, name, mode, flags, self._caller(ctx))
-        return FileInfo(fh=handle), _entry(attr)
+        return self._opened(handle), _entry(attr)
 
     @_answered
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
+        return self._opened(await self._vfs.open(inode, flags))
+
+    def _opened(self, handle: int) -> FileInfo:
         # The kernel's pages are kept: content changes by writes through the mount, or they are dropped.
-        return FileInfo(fh=await self._vfs.open(inode, flags), keep_cache=True)
+        return FileInfo(fh=handle, keep_cache=True, direct_io=self._vfs.is_direct(handle))
 
     @_answered
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:

@@ -51,10 +51,11 @@ class Caller:
 
 @dataclass(eq=False, slots=True)
 class Handle:
-    """An open file or directory."""
+    """An open file or directory. What is written through a `direct` one passes the kernel's pages by."""
 
     inode: Inode
     flags: int = 0
+    direct: bool = False
     position: Position = field(default_factory=Position)
     names: list[bytes] | None = None
 

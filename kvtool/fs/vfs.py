@@ -68,6 +68,10 @@ class Vfs(Tree):
             raise
         return handle
 
+    def is_direct(self, handle: int) -> bool:
+        """Whether the kernel is to keep no pages of what is written through this handle."""
+        return self._handles[handle].direct
+
     async def read(self, handle: int, offset: int, size: int) -> bytes | memoryview:
         """Up to `size` bytes, fewer only at the end; the result is good until the next `await`."""
         opened = self._handles[handle]
@@ -83,7 +87,10 @@ class Vfs(Tree):
         """Takes `data` at `offset` and returns its length."""
         opened = self._handles[handle]
         appending = bool(opened.flags & os.O_APPEND)
-        await self._opened_file(opened).write(offset, data, appending=appending)
+        file = self._opened_file(opened)
+        await file.write(offset, data, appending=appending)
+        if opened.direct and file.handles > file.direct:
+            await self.env.cached_dropped(opened.inode)  # a reader who came later may have filled some
         return len(data)
 
     async def flush(self, handle: int) -> None:
@@ -104,6 +111,7 @@ class Vfs(Tree):
         """The last descriptor was closed."""
         opened = self._handles.pop(handle)
         inode, file = opened.inode, self._opened_file(opened)
+        file.direct -= opened.direct
         if opened.writes:
             file.writers -= 1
         try:
@@ -153,8 +161,12 @@ class Vfs(Tree):
         return len(self._handles)
 
     def _open(self, inode: Inode, file: File, flags: int) -> int:
-        handle = Handle(inode, flags)
+        # Who only writes fills no pages in the kernel, which then does not ask for `security.capability`
+        # before each write. Who comes to a file that others may read from pages keeps these right instead.
+        direct = flags & os.O_ACCMODE == os.O_WRONLY and file.handles == file.direct
+        handle = Handle(inode, flags, direct)
         file.handles += 1
+        file.direct += direct
         file.writers += handle.writes
         self._recent.pop(file, None)
         return self._add(handle)

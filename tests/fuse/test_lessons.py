@@ -153,6 +153,33 @@ def test_bytes_stored_through_a_shared_mapping_after_close(shared: MountedStore,
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("first", ["reader", "writer", "both ways"])
+def test_a_reader_sees_every_write_to_a_file_that_is_being_saved(folder: Path, first: str) -> None:
+    path, expected = folder / "file", bytearray(b"old" * 3000)
+    path.write_bytes(expected)
+    readers = [os.open(path, os.O_RDONLY)] if first != "writer" else []
+    for fd in readers:
+        assert os.pread(fd, 1 << 20, 0) == expected
+    flags = {"reader": os.O_WRONLY, "writer": os.O_WRONLY, "both ways": os.O_RDWR}[first]
+    writer = os.open(path, flags | os.O_APPEND * (first == "writer"))
+    try:
+        readers.append(os.open(path, os.O_RDONLY))
+        for turn in range(40):
+            at = len(expected) if first == "writer" or turn % 4 else 1000 * turn % len(expected)
+            piece = bytes([turn + 1]) * (700 * turn + 1)
+            assert os.pwrite(writer, piece, at) == len(piece)
+            expected[at : at + len(piece)] = piece
+            for fd in readers:
+                near = max(0, at + len(piece) - 5000)
+                assert os.pread(fd, 5000, near) == expected[near : near + 5000]
+                assert os.pread(fd, len(piece), at) == piece
+            assert path.read_bytes() == expected
+    finally:
+        for fd in (writer, *readers):
+            os.close(fd)
+    assert path.read_bytes() == expected
+
+
 def test_two_writers_on_one_file(folder: Path, tmp_path: Path) -> None:
     paths = [folder / "slot", tmp_path / "plain"]
     for path in paths:

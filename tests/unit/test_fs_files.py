@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvtool.errors import ChunkCorrupt, ChunkMissing, IndexDamaged
-from kvtool.fs.inodes import ROOT
+from kvtool.fs.inodes import ROOT, Inode
 from kvtool.fs.types import Change
 from kvtool.store import stubs
 from kvtool.store.store import Store
@@ -305,3 +305,43 @@ def test_with_durability_power_each_step_is_synced_before_the_next(
     # `create` moves its stub in place; then the pack is there (1) before the stub is synced and renamed, and
     # its folder synced.
     assert calls == [("rename", "new- 0"), ("fsync", "new- 1"), ("rename", "new- 1"), ("fsync", "stub 1")]
+
+
+def test_pages_that_readers_may_have_filled_are_dropped_after_a_write_past_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(service: Service) -> None:
+        dropped: list[str] = []
+
+        async def drop(inode: Inode) -> None:
+            dropped.append(service.env.inodes.name(inode))
+
+        async def write_twice(handle: int) -> int:
+            dropped.clear()
+            for offset in (0, 1):
+                await service.vfs.write(handle, offset, b"x")
+            return len(dropped)
+
+        monkeypatch.setattr(service.env, "cached_dropped", drop)
+        vfs = service.vfs
+        await service.put(b"a", OLD)
+        writer = await service.open(b"a", W)
+        other = await service.open(b"a", A)
+        assert vfs.is_direct(writer)
+        assert vfs.is_direct(other)
+        assert await write_twice(writer) == 0
+        await vfs.release(other)
+        reader = await service.open(b"a")
+        assert not vfs.is_direct(reader)
+        assert await write_twice(writer) == 2
+        assert dropped[0] == "/a"
+        third = await service.open(b"a", W)
+        assert not vfs.is_direct(third)  # the kernel itself keeps the pages right
+        assert await write_twice(third) == 0
+        for handle in (reader, third):
+            await vfs.release(handle)
+        assert await write_twice(writer) == 0
+        await service.close(writer)
+        assert await service.get(b"a") == b"xx" + OLD[2:]
+
+    serve(tmp_path, act)
