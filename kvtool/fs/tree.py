@@ -93,7 +93,8 @@ class Tree:
         if flags & ~RENAME_NOREPLACE:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         source_dir, target_dir = self.inodes[parent], self.inodes[new_parent]
-        await self._commit_before_it_replaces(source_dir, name, self.inodes.child_path(target_dir, new_name))
+        target = self.inodes.child_path(target_dir, new_name, creating=True)
+        await self._commit_before_it_replaces(source_dir, name, target)
         source = self.inodes.child_path(source_dir, name)
         target = self.inodes.child_path(target_dir, new_name, creating=True)
         source_mode = os.lstat(source).st_mode
