@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtool.errors import KvtoolError, NoStore
+from kvtool.errors import NoStore
 
 if TYPE_CHECKING:
     from kvtool.settings.layers import Resolved
@@ -71,7 +71,7 @@ class Call:
         """Whether log.level is debug, as far as can be told: for reporting errors, so it raises none."""
         try:
             return bool(self.resolved.values.get("log.level") == "debug")
-        except (KvtoolError, OSError):
+        except Exception:  # whatever is reported, it must not be hidden by this
             return self.flags.get("log.level") == "debug"
 
     def emit(self, data: dict[str, Any], text: str) -> None:

@@ -93,6 +93,8 @@ class Tree:
         if flags & ~RENAME_NOREPLACE:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         source_dir, target_dir = self.inodes[parent], self.inodes[new_parent]
+        target = self.inodes.child_path(target_dir, new_name, creating=True)
+        await self._commit_before_it_replaces(source_dir, name, target)
         source = self.inodes.child_path(source_dir, name)
         target = self.inodes.child_path(target_dir, new_name, creating=True)
         source_mode = os.lstat(source).st_mode
@@ -254,6 +256,14 @@ class Tree:
         if status.st_mode & stat.S_ISGID:
             return (None if caller.gid is None else status.st_gid), stat.S_ISGID
         return caller.gid, 0
+
+    async def _commit_before_it_replaces(self, directory: Inode, name: bytes, target: bytes) -> None:
+        """What is written so far of a file that is still open: else a crash would leave neither of both."""
+        moving = directory.children.get(name)
+        if moving is not None and moving.file is not None and moving.file.dirty:
+            mode = _mode(target)
+            if mode is not None and is_plain(mode):
+                await moving.file.commit()
 
     def _keep_directory(self, inode: Inode | None, path: bytes) -> bytes | None:
         """An empty directory aside, like the one at `path`, for who has that open while it is removed."""

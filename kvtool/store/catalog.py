@@ -5,6 +5,7 @@ Pack keys are small integers that are never used twice; a checksum is kept as SQ
 """
 
 import errno
+import os
 import sqlite3
 import threading
 from array import array
@@ -82,6 +83,8 @@ class Catalog:
         self._lock = threading.Lock()
         self._path = path
         mode = "rwc" if writable else "ro"
+        if not writable and _is_frozen(path):
+            mode += "&immutable=1"  # else SQLite wants to make files beside it
         if path.exists() and not path.is_file():  # opening a pipe would wait for ever
             raise _damaged(path, "it is not a regular file")
         with _as_os_error(path), ExitStack() as on_failure:
@@ -99,7 +102,8 @@ class Catalog:
                 self._db.execute("SELECT id FROM chunk LIMIT 1")  # lost alone, when the log is damaged
                 on_failure.pop_all()
             except sqlite3.OperationalError as error:
-                if not writable and _base_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_ERROR}:
+                lacks = {sqlite3.SQLITE_ERROR} if path.exists() else {sqlite3.SQLITE_CANTOPEN}
+                if not writable and _base_code(error) in lacks:
                     raise NoStore(
                         f"{path} is not there", hint="start `kvtool mount` once to rebuild it"
                     ) from error
@@ -345,6 +349,12 @@ def _damaged(path: Path, what: str) -> CatalogDamaged:
     return CatalogDamaged(f"the catalog is damaged: {what}", hint="start `kvtool mount` to rebuild it")
 
 
+def _is_frozen(path: Path) -> bool:
+    """Whether nobody can write to a catalog, and all of it is in its one file."""
+    is_read_only = path.exists() and os.statvfs(path.parent).f_flag & os.ST_RDONLY
+    return bool(is_read_only) and not path.with_name(path.name + "-wal").exists()
+
+
 def _base_code(error: sqlite3.Error) -> int:
     """SQLite's error without its extension; 0 for the errors of Python's own module, which have none."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -364,4 +374,8 @@ def _as_os_error(path: Path) -> Iterator[None]:
             raise _damaged(path, str(error)) from error
         is_full = getattr(error, "sqlite_errorcode", 0) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
         code = errno.ENOSPC if is_full else errno.EIO
+        if _base_code(error) in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
+            with suppress(OSError):  # who may only read cannot make the files beside it
+                is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
+                code = errno.EROFS if is_read_only else errno.EACCES
         raise OSError(code, f"catalog: {error}", str(path)) from error

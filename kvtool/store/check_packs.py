@@ -1,5 +1,6 @@
 """fsck, the packs and the catalog: every pack by itself, and both against each other."""
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,8 @@ from kvtool.store.catalog import Catalog, PackRow
 from kvtool.store.findings import Code
 from kvtool.store.look import Look, why
 
+# What hinders a look at the catalog, and says nothing about it.
+_NO_DAMAGE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS, errno.ENOMEM}
 _PARTS = {
     "header": Code.PACK_HEADER,
     "name": Code.PACK_NAME,
@@ -46,6 +49,8 @@ def open_catalog(look: Look) -> None:
     except NoStore:
         text = "it holds no catalog"
     except (CatalogDamaged, OSError) as error:
+        if isinstance(error, OSError) and error.errno in _NO_DAMAGE:
+            raise  # to make it anew would take the good one away, and fail for the same reason
         text = why(error)
     else:
         look.sound = None if catalog.is_known_damaged(path) else look.catalog

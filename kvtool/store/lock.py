@@ -2,6 +2,9 @@
 
 The file says in which boot its last holder ran, and its pid, in place of which a clean stop leaves a `-`.
 Only the file of a lock that was never held is empty.
+
+The store's directory is locked too: people delete a file `lock` that is in their way, and two writers would
+lose what the other has just saved.
 """
 
 import fcntl
@@ -26,6 +29,7 @@ class StoreLock:
     fd: int
     unclean: bool
     rebooted: bool
+    folder_fd: int | None
 
     def mended(self) -> None:
         """Notes that what the last stop left has been mended: from here on it is this boot's writer."""
@@ -34,7 +38,13 @@ class StoreLock:
     def release(self) -> None:
         """Lets go after a clean stop."""
         _write(self.fd, _this_boot(), holder=_NOBODY)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go and leaves the rest to the next writer."""
         os.close(self.fd)
+        if self.folder_fd is not None:
+            os.close(self.folder_fd)
 
 
 def acquire(layout: Layout) -> StoreLock:
@@ -49,6 +59,14 @@ def acquire(layout: Layout) -> StoreLock:
             f"store {layout.root} is in use by process {holder if holder.isdigit() else 'unknown'}",
             hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`",
         ) from None
+    try:
+        folder_fd = _lock_folder(layout)
+    except BlockingIOError:
+        os.close(fd)
+        raise StoreLocked(
+            f"store {layout.root} is in use, though its file `lock` has been deleted",
+            hint="unmount it (`grep kvtool /proc/mounts` says where it is), or wait for the command in it",
+        ) from None
     holder, _, boot = os.pread(fd, 128, 0).decode(errors="replace").strip().partition(" ")
     is_new = not os.fstat(fd).st_size
     rebooted = not is_new and boot != _this_boot()
@@ -56,7 +74,8 @@ def acquire(layout: Layout) -> StoreLock:
     _write(fd, (boot or "unknown") if rebooted else _this_boot())
     if is_new:
         os.fsync(fd)  # after a power cut it must not look as if nobody had ever held it
-    return StoreLock(fd, unclean=rebooted or not (is_new or holder == _NOBODY), rebooted=rebooted)
+    unclean = rebooted or not (is_new or holder == _NOBODY)
+    return StoreLock(fd, unclean=unclean, rebooted=rebooted, folder_fd=folder_fd)
 
 
 def is_held(layout: Layout) -> bool:
@@ -72,6 +91,20 @@ def is_held(layout: Layout) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _lock_folder(layout: Layout) -> int | None:
+    """Locks the store's directory; None where the file system cannot. Raises BlockingIOError."""
+    fd = os.open(layout.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise
+    except OSError:  # NFS locks no directory
+        os.close(fd)
+        return None
+    return fd
 
 
 def _this_boot() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -137,7 +138,7 @@ class PackFiles:
     def _open_file(self, key: int) -> int:
         path = self.path(key)
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would have us wait
         except FileNotFoundError:
             raise ChunkMissing(f"pack {path} is gone", hint="delete the snapshot, or save it again") from None
 
@@ -165,7 +166,9 @@ def read_table(path: Path) -> bytes:
 
 
 def _read_footer(path: Path, *, any_header: bool = False) -> tuple[bytes, int, bytes, Trailer]:
-    with path.open("rb") as file:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # reading a pipe would wait for ever
+            raise PackDamaged(f"pack {path} is not a regular file", "header")
         size = os.fstat(file.fileno()).st_size
         pack_id = b"" if any_header else pack.decode_header(file.read(pack.HEADER_SIZE))
         if not any_header and path.stem != pack_id.hex():

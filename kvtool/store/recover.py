@@ -71,7 +71,7 @@ def writer(layout: Layout, *, sync: bool, create: ChunkSizes | None = None) -> I
         finally:
             store.close()
     except BaseException:
-        os.close(held.fd)
+        held.abandon()
         raise
     held.release()
 

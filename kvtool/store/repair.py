@@ -61,12 +61,12 @@ def repair(layout: Layout, *, adopt_stubs: bool = False, quarantine_snapshots: b
         if work.opened:
             held.mended()
     except BaseException:
-        os.close(held.fd)
+        held.abandon()
         raise
     if work.opened:
         held.release()
     else:
-        os.close(held.fd)  # the next writer mends what the last one left
+        held.abandon()  # the next writer mends what the last one left
     return report
 
 

@@ -93,7 +93,7 @@ def make(root: Path) -> None:
     """The store, in a folder of its own."""
     made = root / "made"
     with stores.open_store(made, SIZES) as store:
-        os.close(lock.acquire(store.layout).fd)
+        lock.acquire(store.layout).abandon()
         for name, content in CONTENTS.items():
             stores.save(store, content, name)
         shutil.copytree(made, root, dirs_exist_ok=True)

@@ -197,3 +197,15 @@ def test_told_to_end_it_commits_what_was_appended(mount: MountedStore) -> None:
     mount.start()
     contents = {name: [content] for name, content in OLD.items()}
     check(mount, contents | {"log": [OLD["log"] + b"more"], "fresh": [b"log"]})
+
+
+def test_an_open_file_that_replaces_a_good_one_is_committed_first(mount: MountedStore) -> None:
+    put(mount.dir / "chat", b"old" * 100_000)
+    fd = os.open(mount.dir / "chat.tmp", CREATE)
+    write(fd, b"new" * 100_000)
+    os.rename(mount.dir / "chat.tmp", mount.dir / "chat")
+    write(fd, b"more")
+    mount.kill()
+    close(fd)
+    mount.start()
+    assert (mount.dir / "chat").read_bytes() == b"new" * 100_000

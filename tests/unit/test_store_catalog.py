@@ -1,10 +1,12 @@
 """The catalog: what goes in comes out, and every trouble is the right error."""
 
 import errno
+import os
 import sqlite3
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -323,3 +325,16 @@ def test_damage_that_is_met_later_is_noted_for_the_next_writer(tmp_path: Path) -
     catalog.close()
     discard(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_disk_that_is_mounted_read_only_nothing_is_made(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.add_pack(b"p" * 16, 5000, entries(1))
+    catalog.close()
+    flags = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda _path: flags)
+    reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
+    assert reader.find([chunk_id(1)])
+    assert [path.name for path in tmp_path.iterdir()] == ["catalog.sqlite3"]
+    reader.close()

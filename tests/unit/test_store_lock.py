@@ -42,7 +42,7 @@ def test_a_clean_stop_and_a_new_lock_are_clean(layout: Layout) -> None:
 
 
 def test_who_stops_without_release_was_unclean(layout: Layout) -> None:
-    os.close(lock.acquire(layout).fd)
+    lock.acquire(layout).abandon()
     held = lock.acquire(layout)
     assert (held.unclean, held.rebooted) == (True, False)
     held.release()
@@ -53,7 +53,7 @@ def test_who_ran_in_another_boot_left_a_store_to_be_checked(layout: Layout) -> N
     layout.lock.write_text("123 00000000-0000-0000-0000-000000000000\n")
     held = lock.acquire(layout)
     assert (held.unclean, held.rebooted) == (True, True)
-    os.close(held.fd)
+    held.abandon()
 
 
 def test_a_clean_stop_in_another_boot_is_looked_at_too(layout: Layout) -> None:
@@ -70,11 +70,11 @@ def test_a_clean_stop_in_another_boot_is_looked_at_too(layout: Layout) -> None:
 
 def test_another_boots_stop_stays_noted_until_the_store_is_mended(layout: Layout) -> None:
     layout.lock.write_text("123 00000000-0000-0000-0000-000000000000\n")
-    os.close(lock.acquire(layout).fd)  # killed while it checks the packs
+    lock.acquire(layout).abandon()  # killed while it checks the packs
     held = lock.acquire(layout)
     assert held.rebooted
     held.mended()
-    os.close(held.fd)
+    held.abandon()
     held = lock.acquire(layout)
     assert (held.unclean, held.rebooted) == (True, False)
     held.release()
@@ -117,3 +117,13 @@ def test_asking_whether_it_is_held_makes_no_file_and_takes_no_lock(layout: Layou
     held.release()
     assert not lock.is_held(layout)
     assert not lock.acquire(layout).unclean
+
+
+def test_a_lock_file_that_was_deleted_lets_no_second_writer_in(layout: Layout) -> None:
+    held = lock.acquire(layout)
+    layout.lock.unlink()
+    with pytest.raises(StoreLocked, match="has been deleted") as caught:
+        lock.acquire(layout)
+    assert caught.value.exit_code == 11
+    held.abandon()
+    lock.acquire(layout).release()

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -328,3 +329,13 @@ def test_a_pack_that_is_deleted_while_they_are_listed_is_left_out(store: Store) 
         path.unlink()
     assert first in paths
     assert list(listed) == []
+
+
+def test_a_pipe_in_place_of_a_pack_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.pack"
+    os.mkfifo(path)
+    signal.alarm(20)  # it would hang
+    for read in (packs.read_entries, packs.read_table):
+        with pytest.raises(PackDamaged, match="not a regular file"):
+            read(path)
+    signal.alarm(0)

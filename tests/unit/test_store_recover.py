@@ -37,7 +37,7 @@ def mend(layout: Layout) -> Recovered:
 
 def crash(layout: Layout) -> None:
     """What the lock says after a kill."""
-    os.close(lock.acquire(layout).fd)
+    lock.acquire(layout).abandon()
 
 
 def test_a_clean_store_is_left_as_it_is(layout: Layout) -> None:
@@ -192,7 +192,7 @@ def test_the_boot_is_known_after_a_clean_stop(layout: Layout) -> None:
     assert (holder, boot) == ("-", Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     held = lock.acquire(layout)
     assert (held.unclean, held.rebooted) == (False, False)
-    os.close(held.fd)
+    held.abandon()
 
 
 def test_a_foreign_file_among_the_packs_does_not_hinder(layout: Layout) -> None:
@@ -277,3 +277,10 @@ def test_a_pipe_in_the_place_of_the_catalog_is_a_damaged_catalog(
         Store.open(layout, writable=False)
     assert mend(layout).catalog_rebuilt
     assert readable(layout) == "abc"
+
+
+def test_a_pipe_in_place_of_the_sync_mark_is_not_waited_for(layout: Layout) -> None:
+    os.mkfifo(layout.synced)
+    with pytest.raises(OSError, match="not a regular file"):
+        durable.sync_all(layout)
+    assert durable.may_be_lost(layout, pack_of(layout, "b"))

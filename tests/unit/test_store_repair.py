@@ -185,13 +185,13 @@ def test_a_stub_tree_is_adopted_only_when_told_so(layout: Layout) -> None:
     layout.stub_store_id.unlink()
     before = listing(layout.root / "packs", layout.stubs)
     lock.acquire(layout).release()
-    os.close(lock.acquire(layout).fd)  # a kill
+    lock.acquire(layout).abandon()  # a kill
     report = repair(layout)
     assert bad(report) == {Code.STUBS_NO_ID, Code.PACK_HEADER}
     assert listing(layout.root / "packs", layout.stubs) == before
     held = lock.acquire(layout)
     assert held.unclean, "nothing was mended, and the next writer does not know"
-    os.close(held.fd)
+    held.abandon()
     report = repair(layout, adopt_stubs=True)
     assert (bad(report), report.clean) == (set(), True)
     assert readable(layout) == "abc"
@@ -322,3 +322,18 @@ def test_what_is_refused_changes_nothing(layout: Layout, tmp_path: Path) -> None
 
 def pack_of_any(layout: Layout) -> Path:
     return pack_paths(layout)[0]
+
+
+def test_a_full_disk_is_no_damage_of_the_catalog(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = layout.catalog.read_bytes()
+
+    def fails(path: Path, *, writable: bool) -> None:
+        raise OSError(errno.ENOSPC, "catalog: disk I/O error", str(path))
+
+    monkeypatch.setattr("kvtool.store.check_packs.Catalog", fails)
+    for work in (check_store, repair):
+        with pytest.raises(OSError, match="disk I/O error"):
+            work(layout)
+    assert layout.catalog.read_bytes() == content
+    monkeypatch.undo()
+    assert readable(layout) == "abc"

@@ -288,7 +288,7 @@ def test_it_leaves_the_signals_of_terminal_and_service_to_the_mount(hand: Hand) 
 
 def test_it_keeps_the_store_locked_while_it_lives(hand: Hand, layout: Layout) -> None:
     hand.settle()
-    os.close(hand.held.fd)
+    hand.held.abandon()
     assert lock.is_held(layout)
     hand.socket.shutdown(socket.SHUT_RDWR)
     hand.process.wait(LIMIT)
