@@ -28,10 +28,11 @@ def run(store: Store, *, dry_run: bool = False) -> Collected:
 
     Raises IndexDamaged and NoStore, as `collect.mark` does, OSError.
     """
-    survey = collect.survey(store, collect.mark(store), collect.newest_pack(store))
+    newest = collect.newest_pack(store)
+    survey = collect.survey(store, collect.mark(store), newest)
     if dry_run:
         return estimate(survey)
-    sync_all(store.layout)
+    sync_all(store.layout, newest)
     freed = sum(collect.drop(store, [use.key for use in survey.dead]), Collected())
     for step in compact.rewrite(store, survey):
         for chunk_id, length in step.damaged:
@@ -57,7 +58,7 @@ def steps(store: Store, newest: int, say: Callable[[dict[str, Any]], None], *, d
     """
     survey = collect.survey(store, collect.mark(store), newest)
     if not dry_run:
-        sync_all(store.layout)
+        sync_all(store.layout, newest)
     total = estimate(survey)
     dead = [use.key for use in survey.dead]
     say({"dead": dead, "packs": total.packs, "rewritten": total.rewritten, "bytes": total.bytes})

@@ -1,36 +1,43 @@
-"""What survives a power cut: file systems written out, and a mark that says up to when they were."""
+"""What survives a power cut: file systems written out, and a mark that says which packs were.
+
+The mark is a pack's key, and no time: clocks are set back.
+"""
 
 import ctypes
 import errno
 import os
-import time
 from pathlib import Path
 
-from kvtool.store.layout import Layout
-
-_SLACK = 10.0  # seconds: file systems keep coarser times than the clock
+from kvtool.store.layout import Layout, fsync_directory
 
 
-def sync_all(layout: Layout) -> None:
-    """Has everything in store and stub tree survive a power cut (syncfs(2)), and notes when. Raises OSError.
+def sync_all(layout: Layout, newest: int) -> None:
+    """Has everything in store and stub tree survive a power cut (syncfs(2)). Raises OSError.
 
-    A collection does so before it deletes anything: a snapshot that was replaced or deleted may come back
-    after a power cut as long as that is not on the disk, and would then lack what was deleted.
+    Notes that packs with keys up to `newest`, which were sealed before, do. A collection calls it before it
+    deletes anything: a snapshot that was replaced or deleted may come back after a power cut as long as that
+    is not on the disk, and would then lack what was deleted.
     """
-    began = time.time()
     for folder in (layout.root, layout.stubs):
         _syncfs(folder)
     _check_regular(layout.synced)
-    layout.synced.write_text(f"{began:.0f}\n")
+    layout.synced.write_text(f"{newest}\n")
 
 
-def may_be_lost(layout: Layout, path: Path) -> bool:
-    """Whether a power cut may have hit the file at `path`: it was written after the last `sync_all`."""
+def synced_up_to(layout: Layout) -> int:
+    """The key of the newest pack that a power cut cannot have hit, 0 when that is not known."""
     try:
         _check_regular(layout.synced)
-        return path.stat().st_mtime > float(layout.synced.read_text()) - _SLACK
-    except (OSError, ValueError):  # never synced, or half written when the power went
-        return True
+        return int(layout.synced.read_text())
+    except (OSError, ValueError):  # never synced, or half written when the power went: that is a smaller one
+        return 0
+
+
+def forget_mark(layout: Layout) -> None:
+    """For who makes the catalog anew, with other keys. Raises OSError."""
+    if os.path.lexists(layout.synced):
+        layout.synced.unlink()
+        fsync_directory(layout.root)
 
 
 def _check_regular(path: Path) -> None:

@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def synced(self) -> Path:
-        """Says up to when everything is known to be on the disk."""
+        """Says which packs are known to be on the disk, see `durable`."""
         return self.root / "synced"
 
     @property

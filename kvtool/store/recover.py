@@ -86,7 +86,7 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
     try:
         if catalog.is_known_damaged(layout.catalog):
             raise CatalogDamaged("the catalog was found damaged")
-        store = Store.open(layout, writable=True, sync=sync)
+        store = _open(layout, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
     except CatalogDamaged as error:
         log.warning("%s: rebuilding it from the packs", error.message)
@@ -94,13 +94,19 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
             store.close()
         catalog.discard(layout.catalog)
         done.catalog_rebuilt = True
-        store = Store.open(layout, writable=True, sync=sync)
+        store = _open(layout, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
     done.leftovers = _empty(layout.incoming) + _empty(layout.staging)
     store_layout.aside(layout.bad_copies).unlink(missing_ok=True)
     if held.unclean:
         done.leftovers += stubs.drop_leftovers(layout)
     return store, done
+
+
+def _open(layout: Layout, *, sync: bool) -> Store:
+    if not layout.catalog.exists():
+        durable.forget_mark(layout)
+    return Store.open(layout, writable=True, sync=sync)
 
 
 def _empty(folder: Path) -> int:
@@ -178,9 +184,10 @@ def _is_sound(store: Store, pack_id: bytes) -> bool:
 def _forget_damaged(store: Store) -> int:
     """Forgets the chunks that a power cut has taken from young packs. Returns how many."""
     count = 0
+    safe = durable.synced_up_to(store.layout)
     for row in store.catalog.packs():
         path = store.layout.pack(row.id)
-        if durable.may_be_lost(store.layout, path):
+        if row.key > safe:
             damaged = packs.damaged_chunks(path, store.catalog.entries(row.key))
             if damaged:
                 log.warning("pack %s: %d chunks are damaged and forgotten", path, len(damaged))

@@ -177,13 +177,29 @@ def test_after_a_reboot_what_a_power_cut_took_of_young_packs_is_forgotten(
     assert mend(layout) == Recovered()
 
 
-def test_after_a_reboot_what_was_on_the_disk_before_is_not_read(layout: Layout) -> None:
-    flip(pack_of(layout, "b"), 5000)
-    durable.sync_all(layout)
-    layout.synced.write_text(f"{float(layout.synced.read_text()) + 60}")
+@pytest.mark.parametrize("newest", [0, 1, 2, 3])
+def test_after_a_reboot_packs_that_were_on_the_disk_before_are_not_read(
+    layout: Layout, expect_log: ExpectLog, newest: int
+) -> None:
+    if newest < 2:
+        expect_log("1 chunks are damaged and forgotten")
+    flip(pack_of(layout, "b"), 5000)  # the second
+    durable.sync_all(layout, newest)
     layout.lock.write_text("- another-boot\n")
     with recover.writer(layout, sync=False) as (_, recovered, _):
-        assert recovered == Recovered()
+        assert recovered == Recovered(chunks_damaged=int(newest < 2))
+
+
+def test_a_catalog_made_anew_has_other_keys_and_the_mark_is_void(
+    layout: Layout, expect_log: ExpectLog
+) -> None:
+    expect_log("1 chunks are damaged and forgotten")
+    durable.sync_all(layout, 3)
+    layout.catalog.unlink()
+    assert mend(layout).packs_taken_in == 3
+    flip(pack_of(layout, "b"), 5000)
+    layout.lock.write_text("- another-boot\n")
+    assert mend(layout).chunks_damaged == 1
 
 
 def test_the_boot_is_known_after_a_clean_stop(layout: Layout) -> None:
@@ -282,5 +298,5 @@ def test_a_pipe_in_the_place_of_the_catalog_is_a_damaged_catalog(
 def test_a_pipe_in_place_of_the_sync_mark_is_not_waited_for(layout: Layout) -> None:
     os.mkfifo(layout.synced)
     with pytest.raises(OSError, match="not a regular file"):
-        durable.sync_all(layout)
-    assert durable.may_be_lost(layout, pack_of(layout, "b"))
+        durable.sync_all(layout, 3)
+    assert durable.synced_up_to(layout) == 0
