@@ -48,7 +48,7 @@ class StoreSection(Section):
     )
     stubs: AbsolutePath = Field(
         default_factory=_default_stubs,
-        description="directory of the stubs, one plain file a snapshot; <store.path>/stubs if not set",
+        description="directory of the stubs, one plain file a snapshot; stubs/ in the store if not set",
         json_schema_extra={
             "usual": "<store.path>/stubs",
             "advice": "Set it to have the stubs on another disk than the packs. Stubs and packs are of use"
