@@ -31,7 +31,7 @@ def _default_stubs(section: dict[str, Any]) -> Path:
 class Section(BaseModel):
     """A table of the configuration file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class StoreSection(Section):

@@ -122,6 +122,7 @@ def test_a_wrong_one_is_not_shown_either(tmp_path: Path, wrong: str) -> None:
     data = explain(resolved)
     problems = problems_of(resolved, "http.token")
     assert problems == [f"http.token: {REDACTED} is not a text (file {tmp_path}/file:1)"]
+    assert [row["shown"] for row in data["settings"] if row["wrong"]] == [REDACTED]
     texts = [repr(resolved), table(data), page(explain_key(data, "http.token", problems))]
     assert not any(word in text for word in (SECRET, "1234567890123") for text in texts)
 
