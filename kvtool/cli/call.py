@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvtool.core.text import printable as printable
 from kvtool.errors import KvtoolError, NoStore
-from kvtool.errors import printable as printable
 
 if TYPE_CHECKING:
     from kvtool.settings.layers import Resolved

@@ -14,7 +14,6 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from kvtool.core.units import exact_size, format_duration, format_size
-from kvtool.errors import printable
 from kvtool.settings.kinds import REDACTED, Kind, KindName
 from kvtool.settings.sections import SECTIONS
 
@@ -110,7 +109,9 @@ def read(key: str, raw: object) -> Any:
     try:
         return _adapter(key).validate_python(raw)
     except ValidationError:
-        shown = REDACTED if is_secret(key) else repr(str(raw) if isinstance(raw, Path) else raw)
+        shown = f"'{raw}'" if isinstance(raw, str | Path) else repr(raw)
+        if is_secret(key):
+            shown = REDACTED
         raise ValueError(f"{shown} is not {describe(key)}") from None
 
 
@@ -119,7 +120,7 @@ def show(key: str, value: Any) -> str:
     try:
         value = _adapter(key).validate_python(value)
     except ValidationError:
-        return REDACTED if is_secret(key) else printable(str(value))
+        return REDACTED if is_secret(key) else str(value)
     match kind(key):
         case "size":
             return format_size(value)
@@ -130,7 +131,7 @@ def show(key: str, value: Any) -> str:
         case "secret":
             return _stars(value)
         case _:
-            return printable(short_path(str(value)))
+            return short_path(str(value))
 
 
 def _stars(secret: SecretStr) -> str:
