@@ -9,6 +9,8 @@ from tests.mounts import MountedStore
 
 def test_the_settings_of_the_mount_that_runs(mounts: Callable[..., MountedStore]) -> None:
     mount = mounts("--mount.cache", "64 MiB", "--chunk.max_size", "128 KiB")
+    found = mount.json("config", "--running", "--explain", "chunk.max_size")
+    assert (found["value"], found["layer"]) == (128 << 10, "store")
     config = mount.root / "config/kvtool/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text("[mount]\nworkers = 3\n")
