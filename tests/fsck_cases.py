@@ -14,7 +14,7 @@ from kvtool.core import index as chunk_index
 from kvtool.core import pack
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.index import Index
-from kvtool.store import catalog, packs, stubs
+from kvtool.store import catalog_files, packs, stubs
 from kvtool.store import layout as store_layout
 from kvtool.store.findings import Code, Finding, Outcome, Report, Severity
 from kvtool.store.layout import Layout
@@ -236,7 +236,7 @@ CASES = {
         lambda it: new_footer(pack_of(it, "b"), overlap), {Code.PACK_ENTRIES}
     ),
     "pack entries outside": Case(lambda it: new_footer(pack_of(it, "b"), outside), {Code.PACK_ENTRIES}),
-    "catalog gone": Case(lambda it: catalog.discard(it.catalog), {Code.CATALOG_LOST}),
+    "catalog gone": Case(lambda it: catalog_files.discard(it.catalog), {Code.CATALOG_LOST}),
     **{
         f"catalog {how}": Case(lambda it, how=how: another(it.catalog, how), {Code.CATALOG_DAMAGED})
         for how in ("garbage", "empty", "directory", "pipe", "loop")

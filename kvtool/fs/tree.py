@@ -229,9 +229,13 @@ class Tree:
             nlink = 1 if inode.linked else 0
             if file.mtime_ns is not None:
                 mtime_ns, ctime_ns = file.mtime_ns, max(ctime_ns, file.mtime_ns)
+        mode = status.st_mode
+        if not (is_plain(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+            # A pipe, socket or device that somebody has put there: the kernel would serve it by itself.
+            mode = stat.S_IFREG | stat.S_IMODE(mode)
         return Attr(
             inode.number,
-            status.st_mode,
+            mode,
             nlink,
             status.st_uid,
             status.st_gid,

@@ -5,7 +5,6 @@ Pack keys are small integers that are never used twice; a checksum is kept as SQ
 """
 
 import errno
-import os
 import sqlite3
 import threading
 from array import array
@@ -20,9 +19,9 @@ from kvtool.core.index import ID_SIZE, Index
 from kvtool.core.pack import Entry
 from kvtool.core.readplan import Placement
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
+from kvtool.store import catalog_files
 
 _SCHEMA = """
-PRAGMA user_version = 1;
 CREATE TABLE IF NOT EXISTS pack (key INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL,
     size INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS chunk (id BLOB PRIMARY KEY, pack INTEGER NOT NULL, offset INTEGER NOT NULL,
@@ -35,6 +34,7 @@ _WRONG_ROW = {
     "chunk": "typeof(id) != 'blob' OR length(id) != 32 OR typeof(pack) != 'integer'"
     " OR typeof(offset) != 'integer' OR typeof(length) != 'integer' OR typeof(checksum) != 'integer'",
 }
+_COMPLETE, _IN_THE_MAKING = 1, 2  # user_version; 0 is a new one, in a new store
 _COLUMNS = "id, pack, offset, length, checksum"
 _BATCH = 500  # ids in one query
 _SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
@@ -43,7 +43,6 @@ _IN_SPAN = "FROM chunk WHERE pack = ? AND offset >= ? AND offset < ? ORDER BY of
 _AS_ONE = "SELECT CAST(group_concat(id, '') AS BLOB), group_concat(length), group_concat(offset) FROM"
 _STRIDE = 16  # of a file's chunks, every how many-th is looked up to see which lie together
 _U64 = 1 << 64
-_DAMAGED = "-damaged"  # the suffix of a file that asks the next writer to rebuild the catalog
 
 
 class PackRow(NamedTuple):
@@ -83,11 +82,11 @@ class Catalog:
         self._lock = threading.Lock()
         self._path = path
         mode = "rwc" if writable else "ro"
-        if not writable and _is_frozen(path):
+        if not writable and catalog_files.is_frozen(path):
             mode += "&immutable=1"  # else SQLite wants to make files beside it
         if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-            raise _damaged(path, "it is not a regular file")
-        with _as_os_error(path), ExitStack() as on_failure:
+            raise catalog_files.damaged(path, "it is not a regular file")
+        with catalog_files.as_os_error(path), ExitStack() as on_failure:
             try:
                 self._db = sqlite3.connect(
                     f"{path.as_uri()}?mode={mode}", uri=True, check_same_thread=False, isolation_level=None
@@ -97,17 +96,32 @@ class Catalog:
                     self._db.execute("PRAGMA journal_mode = WAL")
                     self._db.execute("PRAGMA synchronous = NORMAL")
                     self._db.executescript(_SCHEMA)
+                elif not self.is_complete:
+                    raise CatalogDamaged(
+                        f"{path} was not made to the end",
+                        hint="start `kvtool mount`, with some room on the disk",
+                    )
                 self._db.execute("PRAGMA cache_size = -16384")
                 self._db.execute("SELECT count(*) FROM pack")
                 self._db.execute("SELECT id FROM chunk LIMIT 1")  # lost alone, when the log is damaged
                 on_failure.pop_all()
             except sqlite3.OperationalError as error:
                 lacks = {sqlite3.SQLITE_ERROR} if path.exists() else {sqlite3.SQLITE_CANTOPEN}
-                if not writable and _base_code(error) in lacks:
+                if not writable and catalog_files.base_code(error) in lacks:
                     raise NoStore(
                         f"{path} is not there", hint="start `kvtool mount` once to rebuild it"
                     ) from error
                 raise
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all packs were entered when it was made: else readers would miss chunks that are there."""
+        return int(next(self._rows("PRAGMA user_version"))[0]) != _IN_THE_MAKING
+
+    def set_complete(self, is_complete: bool) -> None:
+        """Notes whether it is."""
+        with self._transaction():
+            self._db.execute(f"PRAGMA user_version = {_COMPLETE if is_complete else _IN_THE_MAKING}")
 
     def close(self) -> None:
         """Ends the connection."""
@@ -273,10 +287,10 @@ class Catalog:
         """Raises CatalogDamaged when SQLite's own check finds damage, or a row is none that kvtool writes."""
         said = [str(row[0]) for row in self._rows("PRAGMA integrity_check(1)")]
         if said != ["ok"]:
-            raise _damaged(self._path, said[0])
+            raise catalog_files.damaged(self._path, said[0])
         for table, wrong in _WRONG_ROW.items():
             if next(self._rows(f"SELECT count(*) FROM {table} WHERE {wrong}"))[0]:  # noqa: S608
-                raise _damaged(self._path, f"a row of the table {table} holds no {table}")
+                raise catalog_files.damaged(self._path, f"a row of the table {table} holds no {table}")
 
     def counts(self) -> dict[int, int]:
         """How many chunks the catalog places in each pack, by the pack's key."""
@@ -300,12 +314,12 @@ class Catalog:
         )
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
-        with self._lock, _as_os_error(self._path):
+        with self._lock, catalog_files.as_os_error(self._path):
             return iter(self._db.execute(query, values).fetchall())
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock, _as_os_error(self._path):
+        with self._lock, catalog_files.as_os_error(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -317,11 +331,6 @@ class Catalog:
                 raise
 
 
-def files(path: Path) -> list[Path]:
-    """The files that a catalog at `path` may consist of, and the note that it is damaged."""
-    return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", _DAMAGED)]
-
-
 def _span(first: Row, last: Row) -> tuple[int, int, int]:
     return first[1], first[2], last[2] + last[3]
 
@@ -331,51 +340,5 @@ def _part(pack: int, rows: Sequence[Row]) -> Part:
     return Part(pack, b"".join(ids), array("q", offsets), array("q", lengths))
 
 
-def discard(path: Path) -> None:
-    """Removes a catalog, which the next writer rebuilds from the packs."""
-    for file in files(path):
-        file.unlink(missing_ok=True)
-
-
-def is_known_damaged(path: Path) -> bool:
-    """Whether somebody has met damage in the catalog, which opening it does not show."""
-    return path.with_name(path.name + _DAMAGED).exists()
-
-
-def _damaged(path: Path, what: str) -> CatalogDamaged:
-    """The error to raise, after a note for the next writer, who rebuilds the catalog."""
-    with suppress(OSError):
-        path.with_name(path.name + _DAMAGED).touch()
-    return CatalogDamaged(f"the catalog is damaged: {what}", hint="start `kvtool mount` to rebuild it")
-
-
-def _is_frozen(path: Path) -> bool:
-    """Whether nobody can write to a catalog, and all of it is in its one file."""
-    is_read_only = path.exists() and os.statvfs(path.parent).f_flag & os.ST_RDONLY
-    return bool(is_read_only) and not path.with_name(path.name + "-wal").exists()
-
-
-def _base_code(error: sqlite3.Error) -> int:
-    """SQLite's error without its extension; 0 for the errors of Python's own module, which have none."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
 def _signed(checksum: int) -> int:
     return checksum - _U64 if checksum >= _U64 >> 1 else checksum
-
-
-@contextmanager
-def _as_os_error(path: Path) -> Iterator[None]:
-    """SQLite's troubles with the disk as the errno they come from."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        if _base_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            raise _damaged(path, str(error)) from error
-        is_full = getattr(error, "sqlite_errorcode", 0) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
-        code = errno.ENOSPC if is_full else errno.EIO
-        if _base_code(error) in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-            with suppress(OSError):  # who may only read cannot make the files beside it
-                is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
-                code = errno.EROFS if is_read_only else errno.EACCES
-        raise OSError(code, f"catalog: {error}", str(path)) from error

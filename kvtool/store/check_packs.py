@@ -11,7 +11,7 @@ from kvtool.core import pack
 from kvtool.core.pack import Entry
 from kvtool.core.units import format_size
 from kvtool.errors import CatalogDamaged, NoStore, PackDamaged
-from kvtool.store import badlist, catalog, packs
+from kvtool.store import badlist, catalog_files, packs
 from kvtool.store.badlist import Copy
 from kvtool.store.catalog import Catalog, PackRow
 from kvtool.store.findings import Code
@@ -34,11 +34,11 @@ def open_catalog(look: Look) -> None:
     if not os.path.lexists(path):
         look.add(Code.CATALOG_LOST, path, "the catalog is gone")
         return
-    for file in catalog.files(path):
+    for file in catalog_files.files(path):
         if os.path.lexists(file) and not file.is_file():
             look.add(Code.CATALOG_DAMAGED, path, f"{file.name} is not a regular file")
             return
-    if catalog.is_known_damaged(path):
+    if catalog_files.is_known_damaged(path):
         look.add(Code.CATALOG_DAMAGED, path, "the catalog was found damaged, and will be made anew")
     try:
         path.open("rb").close()  # what may not be read is no damage
@@ -53,7 +53,7 @@ def open_catalog(look: Look) -> None:
             raise  # to make it anew would take the good one away, and fail for the same reason
         text = why(error)
     else:
-        look.sound = None if catalog.is_known_damaged(path) else look.catalog
+        look.sound = None if catalog_files.is_known_damaged(path) else look.catalog
         return
     if not any(found.code is Code.CATALOG_DAMAGED for found in look.findings):
         look.add(Code.CATALOG_DAMAGED, path, text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import NoStore, StoreFormatError, StoreTooNew
-from kvtool.store import catalog, stubs
+from kvtool.store import catalog_files, stubs
 from kvtool.store import format as store_format
 from kvtool.store import layout as store_layout
 from kvtool.store.findings import Code
@@ -117,7 +117,7 @@ def check_folder(look: Look) -> None:
         look.add(Code.IN_THE_WAY, path, f"{path.name} is not what must be there; move it away")
     if not look.in_use and _is_socket(layout.control):
         look.add(Code.LEFTOVER, layout.control, "the control socket of a mount that is gone")
-    belonging = layout.names | {file.name for file in catalog.files(layout.catalog)}
+    belonging = layout.names | {file.name for file in catalog_files.files(layout.catalog)}
     if layout.stubs.is_relative_to(layout.root):
         belonging.add(layout.stubs.relative_to(layout.root).parts[0])
     asides = {store_layout.aside(path).name for path in (layout.format, layout.bad_copies)}

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kvtool.errors import KvtoolError
+from kvtool.errors import KvtoolError, StoreLocked
+from kvtool.store import lock
 from kvtool.store.layout import Layout
 
 
@@ -39,13 +40,19 @@ def ask(layout: Layout, command: str, *, wait_for_end: bool = False, **fields: A
     """Sends one command to the store's mount and returns its answer.
 
     With `wait_for_end` also waits until the mount's process has let go. Raises NotRunning when there is no
-    mount, KvtoolError with the mount's own error.
+    mount, StoreLocked when there may be one that cannot be reached, KvtoolError with the mount's own error.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             with reachable(layout.control) as address:
                 connection.connect(address)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            if lock.is_held(layout):
+                raise StoreLocked(
+                    f"store {layout.root} is in use, and nobody answers at {layout.control}",
+                    hint="a command at work in it ends by itself; a mount whose socket was deleted goes by"
+                    " `fusermount3 -u MOUNTPOINT`, once nothing is open in it",
+                ) from None
             raise NotRunning(
                 f"no mount of store {layout.root} is running", hint="start it with `kvtool mount MOUNTPOINT`"
             ) from None

@@ -158,8 +158,8 @@ class Report:
 
     @property
     def mendable(self) -> bool:
-        """Whether a repair would do anything."""
-        return any(f.repair != _LEFT and f.severity is not Severity.INFO for f in self.findings)
+        """Whether a repair without options would do anything."""
+        return any(f.repair not in {_LEFT, _ADOPT} and f.severity is not Severity.INFO for f in self.findings)
 
 
 def finding(code: Code, path: str, message: str, snapshots: Iterable[str] = ()) -> Finding:

@@ -29,6 +29,7 @@ from kvtool.errors import NoStore, StoreFormatError, StoreTooNew
 VERSION = 1
 
 _COMMENT = "# Written by kvtool when it made this store. Changing it makes the store unreadable.\n"
+_LARGEST = 64 << 10  # bytes
 _STORE_ID = re.compile(r"[0-9a-f]{32}")
 _SIZES = ("min_size", "avg_size", "max_size")
 _HINT = "restore it from a backup, or set store.path to another store"
@@ -106,11 +107,16 @@ def read_text(path: Path) -> str:
     """The text of the file `path`; for whoever needs `lines` as well. Raises as `read` does."""
     check_regular(path)
     try:
-        return path.read_bytes().decode()
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise NoStore(
             f"there is no store at {path.parent}", hint="run `kvtool mount` once, or set store.path"
         ) from None
+    if len(content) > _LARGEST:
+        raise StoreFormatError(f"{path}: too long for a store.toml", hint=_HINT)
+    try:
+        return content.decode()
     except UnicodeDecodeError:
         raise StoreFormatError(f"{path}: not UTF-8", hint=_HINT) from None
 

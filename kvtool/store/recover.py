@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvtool.core.chunker import ChunkSizes
+from kvtool.core.units import format_size
 from kvtool.errors import CatalogDamaged, PackDamaged
-from kvtool.store import badlist, catalog, durable, lock, packs, stubs
+from kvtool.store import badlist, catalog_files, durable, lock, packs, stubs
 from kvtool.store import layout as store_layout
 from kvtool.store.badlist import Copy
 from kvtool.store.catalog import PackRow
@@ -84,7 +85,7 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
     done = Recovered()
     store = None
     try:
-        if catalog.is_known_damaged(layout.catalog):
+        if catalog_files.is_known_damaged(layout.catalog):
             raise CatalogDamaged("the catalog was found damaged")
         store = _open(layout, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
@@ -92,10 +93,12 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
         log.warning("%s: rebuilding it from the packs", error.message)
         if store is not None:
             store.close()
-        catalog.discard(layout.catalog)
+        catalog_files.discard(layout.catalog)
         done.catalog_rebuilt = True
         store = _open(layout, sync=sync)
         _match_catalog(store, done, check_all=held.rebooted)
+    if not store.catalog.is_complete:
+        store.catalog.set_complete(True)
     done.leftovers = _empty(layout.incoming) + _empty(layout.staging)
     store_layout.aside(layout.bad_copies).unlink(missing_ok=True)
     if held.unclean:
@@ -104,9 +107,14 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
 
 
 def _open(layout: Layout, *, sync: bool) -> Store:
-    if not layout.catalog.exists():
+    """The store, whose catalog is in the making when there was none."""
+    is_new = not layout.catalog.exists()
+    if is_new:
         durable.forget_mark(layout)
-    return Store.open(layout, writable=True, sync=sync)
+    store = Store.open(layout, writable=True, sync=sync)
+    if is_new:
+        store.catalog.set_complete(False)
+    return store
 
 
 def _empty(folder: Path) -> int:
@@ -185,11 +193,16 @@ def _forget_damaged(store: Store) -> int:
     """Forgets the chunks that a power cut has taken from young packs. Returns how many."""
     count = 0
     safe = durable.synced_up_to(store.layout)
-    for row in store.catalog.packs():
+    young = [row for row in store.catalog.packs() if row.key > safe]
+    if young:
+        size = format_size(sum(row.size for row in young))
+        log.info(
+            "another boot than the last: reading the %d packs since the last collection, %s", len(young), size
+        )
+    for row in young:
         path = store.layout.pack(row.id)
-        if row.key > safe:
-            damaged = packs.damaged_chunks(path, store.catalog.entries(row.key))
-            if damaged:
-                log.warning("pack %s: %d chunks are damaged and forgotten", path, len(damaged))
-                count += badlist.condemn(store, [Copy(row.id, *entry[:3]) for entry in damaged])
+        damaged = packs.damaged_chunks(path, store.catalog.entries(row.key))
+        if damaged:
+            log.warning("pack %s: %d chunks are damaged and forgotten", path, len(damaged))
+            count += badlist.condemn(store, [Copy(row.id, *entry[:3]) for entry in damaged])
     return count

@@ -14,7 +14,7 @@ from pathlib import Path
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.pack import Entry
 from kvtool.errors import KvtoolError, reason
-from kvtool.store import badlist, catalog, lock, packs, recover, stubs
+from kvtool.store import badlist, catalog_files, lock, packs, recover, stubs
 from kvtool.store import format as store_format
 from kvtool.store import layout as store_layout
 from kvtool.store.catalog import Catalog
@@ -142,10 +142,10 @@ class _Repair:
     def _mend_store(self, look: Look) -> None:
         self._mend_packs(look)
         if look.sound is None:
-            for file in catalog.files(self._layout.catalog):
+            for file in catalog_files.files(self._layout.catalog):
                 if os.path.lexists(file) and not file.is_file():
                     self._make_room(file)
-            catalog.discard(self._layout.catalog)
+            catalog_files.discard(self._layout.catalog)
         self._each(look, {Code.LEFTOVER, Code.STUB_INCOMPLETE}, self._clear)
         store, _ = recover.open_mended(self._layout, self._held, sync=True)
         try:

@@ -100,6 +100,32 @@ def test_a_mount_in_the_background_from_start_to_end(offline: MountedStore, cli:
             subprocess.run(["fusermount3", "-uz", place], check=True)
 
 
+def test_a_mount_whose_socket_was_deleted_is_not_taken_for_a_dead_one(
+    offline: MountedStore, cli: Cli
+) -> None:
+    place = str(offline.dir)
+    pid = cli.json("mount", "--background", place)["pid"]
+    try:
+        handle = os.open(offline.dir / "new", os.O_WRONLY | os.O_CREAT)
+        os.write(handle, b"half")
+        (offline.store / "control.sock").unlink()
+        for command in (("umount", place), ("status",), ("gc",), ("config", "--running")):
+            done = cli(*command)
+            assert (done.returncode, done.stdout) == (11, b""), done
+            assert "nobody answers at" in done.stderr
+        assert connection_of(offline.dir) is not None
+        os.write(handle, b" and half")
+        os.close(handle)
+        family = processes.family(pid)
+        subprocess.run(["fusermount3", "-u", place], check=True, timeout=LIMIT)
+        processes.wait_gone(family, LIMIT)
+        assert cli("cat", "new").stdout == b"half and half"
+    finally:
+        processes.end(pid)
+        if connection_of(offline.dir) is not None:
+            subprocess.run(["fusermount3", "-uz", place], check=True)
+
+
 def test_a_mount_in_the_background_that_fails_says_why(offline: MountedStore, cli: Cli) -> None:
     place = str(offline.dir)
     assert "does not exist" in error_of(cli, offline, 2, "mount", "--background", place + "x")

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kvtool.store import control
 from kvtool.store.layout import Layout
 from tests import processes
 from tests.mounts import MountedStore, temporary_folder
@@ -282,6 +284,22 @@ def test_a_foreign_file_in_the_stub_tree_is_listed_not_opened_and_stops_collecti
     (place.dir / "huge").unlink()
     assert os.listdir(place.stubs) == []
     mount.kvtool("gc")
+
+
+def test_a_pipe_or_socket_in_the_stub_tree_is_a_file_that_cannot_be_read(place: Place) -> None:
+    place.mount.expect_log("opening /t[0-9]+/(pipe|socket) failed: .* is not a stub but")
+    os.mkfifo(place.stubs / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening, control.reachable(place.stubs / "socket") as address:
+        listening.bind(address)
+    for name in ("pipe", "socket"):
+        path = place.dir / name
+        assert path.is_file()
+        fails(errno.EIO, os.open, path, os.O_RDONLY)  # the kernel would wait for who writes into a pipe
+        fails(errno.EIO, os.open, path, os.O_WRONLY)
+        path.write_bytes(b"hello")
+        assert path.read_bytes() == b"hello"
+        path.unlink()
+    assert os.listdir(place.stubs) == []
 
 
 def test_a_link_in_the_stub_tree_is_never_followed(place: Place) -> None:

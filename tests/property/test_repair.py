@@ -14,7 +14,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from kvtool.errors import KvtoolError, StoreTooNew
-from kvtool.store import catalog, recover, stubs
+from kvtool.store import catalog_files, recover, stubs
 from kvtool.store.check import check_store
 from kvtool.store.fetch import read_file
 from kvtool.store.findings import Code, Outcome, Report, Severity
@@ -133,7 +133,7 @@ def is_pipe(path: Path) -> bool:
 
 def contents(layout: Layout) -> dict[bytes, bytes]:
     """Every snapshot that can be read, by its name; nothing when the store cannot be opened."""
-    waits = [layout.format, layout.stub_store_id, *catalog.files(layout.catalog)]
+    waits = [layout.format, layout.stub_store_id, *catalog_files.files(layout.catalog)]
     if any(map(is_pipe, waits)):
         return {}  # who opens it waits for ever
     found = {}

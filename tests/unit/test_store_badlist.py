@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvtool.errors import ChunkMissing
-from kvtool.store import badlist, catalog, lock, packs, recover, stubs
+from kvtool.store import badlist, catalog_files, lock, packs, recover, stubs
 from kvtool.store.badlist import Copy
 from kvtool.store.hasher import Fault
 from kvtool.store.layout import Layout
@@ -65,7 +65,7 @@ def test_a_wrong_row_does_not_condemn_the_copy_that_the_footer_knows(store: Stor
     store.catalog._db.execute("UPDATE chunk SET offset = offset + 1 WHERE id = ?", (right.chunk,))
     assert badlist.condemn(store, [right._replace(offset=right.offset + 1)]) == 1
     store.close()
-    catalog.discard(store.layout.catalog)
+    catalog_files.discard(store.layout.catalog)
     with recover.writer(store.layout, sync=False) as (again, _, _):
         assert read(again, index) == DATA
 
@@ -148,7 +148,7 @@ def test_a_healed_snapshot_survives_the_loss_of_the_catalog(
         damage(store, bad)
         badlist.condemn(store, [bad])
         save(store, DATA, "b")
-    catalog.discard(layout.catalog)
+    catalog_files.discard(layout.catalog)
     assert everything_reads(layout, "a", "b")
 
 
@@ -157,7 +157,7 @@ def test_what_is_not_healed_yet_does_not_come_back(layout: Layout) -> None:
         bad = copies(store)[0]
         damage(store, bad)
         badlist.condemn(store, [bad])
-    catalog.discard(layout.catalog)
+    catalog_files.discard(layout.catalog)
     with recover.writer(layout, sync=False) as (store, _, _):
         assert store.catalog.find([bad.chunk]) == {}
         save(store, DATA, "b")

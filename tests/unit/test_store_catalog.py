@@ -13,7 +13,8 @@ import pytest
 from kvtool.core.index import ID_SIZE, Index
 from kvtool.core.pack import Entry
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
-from kvtool.store.catalog import Catalog, Location, discard, is_known_damaged
+from kvtool.store.catalog import Catalog, Location
+from kvtool.store.catalog_files import discard, is_known_damaged
 from tests.stores import SIZES
 
 
@@ -327,13 +328,14 @@ def test_damage_that_is_met_later_is_noted_for_the_next_writer(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_on_a_disk_that_is_mounted_read_only_nothing_is_made(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("flags", "blocks"), [(os.ST_RDONLY, 1 << 30), (0, 10)], ids=["read-only", "full"])
+def test_on_a_disk_that_takes_no_file_a_reader_makes_none(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int, blocks: int
 ) -> None:
     catalog.add_pack(b"p" * 16, 5000, entries(1))
     catalog.close()
-    flags = SimpleNamespace(f_flag=os.ST_RDONLY)
-    monkeypatch.setattr(os, "statvfs", lambda _path: flags)
+    disk = SimpleNamespace(f_flag=flags, f_bavail=blocks, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _path: disk)
     reader = Catalog(tmp_path / "catalog.sqlite3", writable=False)
     assert reader.find([chunk_id(1)])
     assert [path.name for path in tmp_path.iterdir()] == ["catalog.sqlite3"]

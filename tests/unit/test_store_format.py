@@ -134,3 +134,11 @@ def test_reading_the_file(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(StoreFormatError, match="not UTF-8"):
         read(path)
+
+
+def test_a_huge_file_is_not_read_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "store.toml"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(StoreFormatError, match="too long"):
+        read(path)

@@ -1,5 +1,6 @@
 """What the one writer mends: whatever a crash or a lost catalog left, finished snapshots stay readable."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 
 from kvtool.core.index import Index
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore, StoreFormatError, StoreLocked, UsageError
-from kvtool.store import catalog, durable, lock, recover, stubs
+from kvtool.store import catalog, catalog_files, durable, lock, recover, stubs
 from kvtool.store.catalog import Catalog
+from kvtool.store.check import check_store
+from kvtool.store.findings import Code
 from kvtool.store.layout import Layout
 from kvtool.store.recover import Recovered
 from kvtool.store.store import Store
@@ -89,13 +92,13 @@ def test_a_lost_catalog_is_rebuilt(layout: Layout, expect_log: ExpectLog, how: s
     elif how == "empty":
         layout.catalog.write_bytes(b"")
     elif how == "deleted":
-        catalog.discard(layout.catalog)
+        catalog_files.discard(layout.catalog)
     else:
         other = Catalog(layout.catalog, writable=True)
         other.add_pack(b"x" * 16, 5000, [])
         log = layout.catalog.with_name("catalog.sqlite3-wal").read_bytes()
         other.close()
-        catalog.discard(layout.catalog)
+        catalog_files.discard(layout.catalog)
         layout.catalog.with_name("catalog.sqlite3-wal").write_bytes(log)
     recovered = mend(layout)
     assert recovered.packs_taken_in == 3
@@ -123,7 +126,7 @@ def test_every_damaged_page_of_the_catalog_is_mended_by_the_second_start(
         else:
             raise AssertionError(f"page {page} stays damaged")
         assert readable(layout) == "abc"
-        assert not catalog.is_known_damaged(layout.catalog)
+        assert not catalog_files.is_known_damaged(layout.catalog)
 
 
 def test_what_is_right_of_a_damaged_pack_is_kept_and_the_pack_put_into_quarantine(
@@ -190,6 +193,30 @@ def test_after_a_reboot_packs_that_were_on_the_disk_before_are_not_read(
         assert recovered == Recovered(chunks_damaged=int(newest < 2))
 
 
+def test_a_catalog_that_was_not_made_to_the_end_is_not_read(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog_files.discard(layout.catalog)
+    entered: list[bytes] = []
+
+    def add_pack(self: Catalog, pack_id: bytes, *rest: object) -> int:
+        if entered:
+            raise OSError(errno.ENOSPC, "full")
+        entered.append(pack_id)
+        return add(self, pack_id, *rest)  # type: ignore[arg-type]
+
+    add = Catalog.add_pack
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "add_pack", add_pack)
+        with pytest.raises(OSError, match="full"):
+            mend(layout)
+    with pytest.raises(CatalogDamaged, match="not made to the end"):
+        Store.open(layout, writable=False)
+    assert Code.CATALOG_DAMAGED in {found.code for found in check_store(layout).findings}
+    assert mend(layout).packs_taken_in == 2
+    assert readable(layout) == "abc"
+
+
 def test_a_catalog_made_anew_has_other_keys_and_the_mark_is_void(
     layout: Layout, expect_log: ExpectLog
 ) -> None:
@@ -232,7 +259,7 @@ def test_a_chunk_of_a_lost_pack_is_found_again_in_another_pack_that_holds_it(
         store.catalog.drop_packs([key])
         save(store, FILES["b"])
         lost.write_bytes(content)
-    catalog.discard(layout.catalog)
+    catalog_files.discard(layout.catalog)
     mend(layout)
     known = pack_of(layout, "b")
     assert len(pack_paths(layout)) == 4

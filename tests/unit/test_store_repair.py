@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvtool.errors import KvtoolError, NoStore, StoreLocked, StoreTooNew
-from kvtool.store import badlist, catalog, lock, packs, stubs
+from kvtool.store import badlist, catalog_files, lock, packs, stubs
 from kvtool.store import layout as store_layout
 from kvtool.store.badlist import Copy
 from kvtool.store.check import check_store
@@ -68,7 +68,7 @@ def test_a_sound_copy_of_a_chunk_is_used_whichever_pack_is_older(layout: Layout)
 
 
 def lose_catalog(layout: Layout) -> None:
-    for file in catalog.files(layout.catalog):
+    for file in catalog_files.files(layout.catalog):
         file.unlink(missing_ok=True)
 
 
