@@ -7,6 +7,7 @@ import errno
 import functools
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, cast
 
 import pyfuse3
@@ -39,21 +40,29 @@ _R = TypeVar("_R")
 
 
 def _answered(handler: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
-    """Turns every exception into the errno that the caller sees."""
+    """Turns every exception into the errno that the caller sees, and counts."""
+    name = handler.__name__
 
     @functools.wraps(handler)
     async def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        meters = cast("Operations", args[0]).meters
+        began = perf_counter()
         try:
             return await handler(*args, **kwargs)
         except FUSEError:
             raise
         except OSError as error:
+            meters.failed(name, error.errno or errno.EIO)
             raise FUSEError(error.errno or errno.EIO) from error
         except KvtoolError as error:
+            meters.failed(name, error.errno)
             raise FUSEError(error.errno) from error
         except Exception as error:
-            log.exception("%s", handler.__name__)
+            meters.failed(name, errno.EIO)
+            log.exception("%s", name)
             raise FUSEError(errno.EIO) from error
+        finally:
+            meters.answered(name, perf_counter() - began)
 
     return wrapper
 
@@ -67,6 +76,7 @@ class Operations(pyfuse3.Operations):
     def __init__(self, vfs: Vfs, *, owned: bool) -> None:
         super().__init__()
         self._vfs = vfs
+        self.meters = vfs.env.meters
         self._owned = owned
 
     def _caller(self, ctx: RequestContext) -> Caller:

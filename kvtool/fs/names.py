@@ -1,0 +1,68 @@
+"""Deletion and labels asked for on the control socket: as the same calls through the kernel would do them."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from kvtool.errors import KvtoolError
+from kvtool.fs.inodes import Inode
+from kvtool.fs.vfs import Vfs
+from kvtool.store import labels
+
+
+class NoSnapshot(KvtoolError):
+    """There is no snapshot of that name."""
+
+    errno = errno.ENOENT
+    code = "no_snapshot"
+
+
+class Names:
+    """A mount's snapshots by their whole names: bytes, relative to the mountpoint."""
+
+    def __init__(self, vfs: Vfs) -> None:
+        self._vfs = vfs
+        self._inodes = vfs.env.inodes
+
+    async def delete(self, name: bytes) -> None:
+        """Removes a snapshot; who has it open keeps it. Raises NoSnapshot, OSError."""
+        with self._found(name) as (directory, last):
+            known = directory.children.get(last)
+            await self._vfs.unlink(directory.number, last)
+            self._vfs.env.name_gone(directory, last, known)
+
+    def label(self, name: bytes, changes: Mapping[str, str | None]) -> None:
+        """Sets labels, or with None removes them. Raises NoSnapshot, UsageError, OSError."""
+        with self._found(name) as (directory, last):
+            labels.change(self._inodes.child_path(directory, last), changes)
+
+    @contextmanager
+    def _found(self, name: bytes) -> Iterator[tuple[Inode, bytes]]:
+        """The directory of a file that is there, kept in mind meanwhile, and the file's own name."""
+        *folders, last = name.split(b"/")
+        directory = self._inodes.root
+        try:
+            for folder in folders:
+                if not stat.S_ISDIR(self._mode(directory, folder, name)):
+                    raise _none(name)
+                directory = self._inodes.child(directory, folder)
+            if not stat.S_ISREG(self._mode(directory, last, name)):
+                raise _none(name)
+            yield directory, last
+        finally:
+            self._inodes.forget(directory)
+
+    def _mode(self, directory: Inode, part: bytes, name: bytes) -> int:
+        try:
+            return os.lstat(self._inodes.child_path(directory, part)).st_mode
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR}:
+                raise _none(name) from None
+            raise
+
+
+def _none(name: bytes) -> NoSnapshot:
+    shown = os.fsdecode(name).encode("utf-8", "backslashreplace").decode()
+    return NoSnapshot(f"there is no snapshot {shown}", hint="`kvtool inspect` lists them")
