@@ -122,3 +122,8 @@ def reason(error: OSError) -> str:
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
     text = error.strerror or str(error)
     return f"{name}: {text}" if name else text
+
+
+def printable(text: str) -> str:
+    """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kvtool.cli.main import entry
+from tests import schemas
 
 
 class Done(NamedTuple):
@@ -20,7 +21,10 @@ class Done(NamedTuple):
 
 
 class Cli:
-    """Runs `kvtool` with flags of its own after the arguments, without the settings of who runs the tests."""
+    """Runs `kvtool` with flags of its own after the arguments, without the settings of who runs the tests.
+
+    Whatever it answers with --json must be as the schema of the command says.
+    """
 
     def __init__(
         self, root: Path, capture: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch, *flags: str
@@ -38,6 +42,8 @@ class Cli:
         self._capture.readouterr()
         code = entry()
         out, err = self._capture.readouterr()
+        if "--json" in arguments and out:
+            schemas.check(list(arguments), json.loads(out))
         return Done(code, out, err.decode(errors="surrogateescape"))
 
     def json(self, *arguments: str) -> Any:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvtool.errors import KvtoolError, NoStore
+from kvtool.errors import printable as printable
 
 if TYPE_CHECKING:
     from kvtool.settings.layers import Resolved
     from kvtool.settings.model import Settings
+    from kvtool.settings.sources import StoreLayer
 
 
 @dataclass(frozen=True)
@@ -32,19 +34,18 @@ class Call:
     def resolved(self) -> "Resolved":
         """All layers with their origins; also when settings are wrong: see its `problems`.
 
-        The store's own layer is found with the others' store.path. Raises StoreFormatError for a
-        store.toml that is not usable, OSError for one that cannot be read.
+        The store's own layer is found with the others' store.path.
         """
         resolved = self._layered(None)
         path = resolved.values.get("store.path")
-        store_layer = _store_layer(path / "store.toml") if path is not None else None
-        return resolved if store_layer is None else self._layered(store_layer)
+        return resolved if path is None else self._layered(_store_layer(path / "store.toml"))
 
     @cached_property
     def settings(self) -> "Settings":
         """The valid settings; warnings about them go to standard error, once.
 
-        Raises SettingsError with every problem, and what `resolved` raises.
+        Raises SettingsError with every problem, StoreFormatError for a store.toml that is not usable,
+        OSError for one that cannot be read.
         """
         return _valid(self.resolved)
 
@@ -56,14 +57,15 @@ class Call:
         """
         return _valid(self._layered(None))
 
-    def _layered(self, store_layer: dict[str, tuple[Any, str]] | None) -> "Resolved":
+    def _layered(self, store: "StoreLayer | None") -> "Resolved":
         from kvtool.settings.layers import resolve
 
+        config: str | None = self.args.config
         return resolve(
             self.flags,
             environ=os.environ,
-            config_file=Path(self.args.config) if self.args.config is not None else None,
-            store_layer=store_layer,
+            config_file=Path(os.path.expanduser(config)).absolute() if config is not None else None,
+            store=store,
         )
 
     @property
@@ -89,26 +91,25 @@ def to_json(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2 if sys.stdout is not None and sys.stdout.isatty() else None)
 
 
-def printable(text: str) -> str:
-    """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
 def _valid(resolved: "Resolved") -> "Settings":
     for warning in resolved.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return resolved.settings
 
 
-def _store_layer(path: Path) -> dict[str, tuple[Any, str]] | None:
+def _store_layer(path: Path) -> "StoreLayer":
+    from kvtool.settings.sources import ConfigFile, Given, StoreLayer
     from kvtool.store import format as store_format
 
     try:
         text = store_format.read_text(path)
+        fmt = store_format.parse(text, str(path))
     except NoStore:
-        return None
-    fmt = store_format.parse(text, str(path))
-    return {
-        key: (getattr(fmt, key.removeprefix("chunk.")), f"{path}:{line}")
+        return StoreLayer(ConfigFile(path, "not found"))
+    except (KvtoolError, OSError) as error:
+        return StoreLayer(ConfigFile(path, "not usable"), error=error)
+    values = {
+        key: Given(getattr(fmt, key.removeprefix("chunk.")), "store", f"{path}:{line}")
         for key, line in store_format.lines(text).items()
     }
+    return StoreLayer(ConfigFile(path, "read"), values)

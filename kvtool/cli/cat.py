@@ -5,7 +5,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 
+from kvtool.cli.answers import Restored
 from kvtool.cli.call import Call
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.cli.progress import progress
@@ -36,7 +38,7 @@ def run(call: Call) -> int:
         return 0
     _write(call, pieces, index.size)
     call.emit(
-        {"name": call.args.name, "size": index.size, "output": call.args.output},
+        asdict(Restored(name=call.args.name, size=index.size, output=call.args.output)),
         f"{call.args.name}: {index.size} bytes to {call.args.output}",
     )
     return 0

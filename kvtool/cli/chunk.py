@@ -2,14 +2,18 @@
 
 import argparse
 import os
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
+from kvtool.cli.answers import Chunked, Stored
 from kvtool.cli.call import Call
 from kvtool.cli.paths import layout_of, sizes_of, stub_path
 from kvtool.cli.progress import progress
 from kvtool.core.units import format_size
 from kvtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvtool.store.ingest import Saved
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,28 +47,28 @@ def run(call: Call) -> int:
     rows = _dry_run(call, tasks) if call.args.dry_run else _store(call, tasks)
     word = "would be new" if call.args.dry_run else "new"
     text = "\n".join(
-        f"{row['name']}: {format_size(row['size'])} in {row['chunks']} chunks,"
-        f" {format_size(row['new_bytes'])} in {row['new_chunks']} chunks {word}"
+        f"{row.name}: {format_size(row.size)} in {row.chunks} chunks,"
+        f" {format_size(row.new_bytes)} in {row.new_chunks} chunks {word}"
         for row in rows
     )
-    call.emit({"snapshots": rows, "dry_run": call.args.dry_run}, text)
+    call.emit(asdict(Stored(snapshots=rows, dry_run=call.args.dry_run)), text)
     return 0
 
 
-def _dry_run(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
-    from kvtool.store.ingest import Saved, ingest_file
+def _dry_run(call: Call, tasks: list[_Task]) -> list[Chunked]:
+    from kvtool.store.ingest import ingest_file
     from kvtool.store.store import Store
 
     store = Store.open(layout_of(call.settings), writable=False)
     rows = []
     for task in tasks:
         with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:
-            saved: Saved = ingest_file(store, file, dry_run=True, done=done)
+            saved = ingest_file(store, file, dry_run=True, done=done)
         rows.append(_row(task.name, saved))
     return rows
 
 
-def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
+def _store(call: Call, tasks: list[_Task]) -> list[Chunked]:
     from kvtool.core.index import Index
     from kvtool.store import recover, stubs
     from kvtool.store.ingest import ingest_file
@@ -89,11 +93,11 @@ def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(name: str, saved: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "size": sum(saved.lengths),
-        "chunks": len(saved.lengths),
-        "new_chunks": saved.new_chunks,
-        "new_bytes": saved.new_bytes,
-    }
+def _row(name: str, saved: "Saved") -> Chunked:
+    return Chunked(
+        name=name,
+        size=sum(saved.lengths),
+        chunks=len(saved.lengths),
+        new_chunks=saved.new_chunks,
+        new_bytes=saved.new_bytes,
+    )

@@ -1,15 +1,19 @@
-"""`kvtool config`: the settings in force as TOML, or where each comes from."""
+"""`kvtool config`: the settings in force as TOML, where each comes from, and a file to start with."""
 
 import argparse
-import difflib
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from kvtool.cli.call import Call
-from kvtool.errors import SettingsError, UsageError
-from kvtool.settings.explain import explain, explain_key, json_value, page, table
-from kvtool.settings.fields import FIELDS, is_secret, toml_value
+from kvtool.errors import KvtoolError, SettingsError, UsageError, printable
+from kvtool.settings.explain import changed, explain, explain_key, problems_of
+from kvtool.settings.fields import FIELDS, read, toml_value
+from kvtool.settings.kinds import REDACTED
+from kvtool.settings.sources import did_you_mean, user_file
+from kvtool.settings.tables import page, table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,39 +26,113 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="show where each setting comes from, or all about the one setting KEY",
     )
     parser.add_argument("--changed", action="store_true", help="leave out what has its default")
+    parser.add_argument(
+        "--running",
+        action="store_true",
+        help="the settings of the mount that runs, not those of the next one",
+    )
+    parser.add_argument(
+        "--init",
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="write a commented settings file to start with (default: ~/.config/kvtool/config.toml);"
+        " never over one that is there",
+    )
 
 
 def run(call: Call) -> int:
     """Print the settings. Exit code 2, with the table all the same, when `--explain` finds wrong ones."""
-    if call.args.explain is None:
-        return _print(call)
-    if call.args.explain:
-        return _print_key(call, call.args.explain)
-    data = explain(call.resolved, changed=call.args.changed)
+    args = call.args
+    key: str | None = args.explain
+    if args.init is not None and (args.running or args.changed or key is not None):
+        raise UsageError("--init goes without --explain, --changed and --running")
+    if key and key not in FIELDS:
+        hint = did_you_mean(key, FIELDS).strip(" ()") or "`kvtool config --explain` lists them"
+        raise UsageError(f"{key!r} is not a setting", hint=hint)
+    if args.init is not None:
+        return _init(call)
+    data = _running(call) if args.running else explain(call.resolved)
+    if key:
+        return _print_key(call, data, key)
+    if args.changed:
+        data = changed(data)
+    if key is None:
+        return _print(call, data)
     call.emit(data, table(data))
-    return SettingsError.exit_code if data["problems"] else 0
+    return _code(call) if data["problems"] else 0
 
 
-def _print(call: Call) -> int:
-    values = call.settings.flat()
-    if call.args.changed:
-        values = {key: values[key] for key in values if call.resolved.origins[key].layer != "default"}
-    data: dict[str, dict[str, Any]] = {}
+def _running(call: Call) -> dict[str, Any]:
+    """The settings of the store's mount, as it explained them when it started."""
+    from kvtool.store import control, format
+    from kvtool.store.layout import Layout
+
+    if "store.path" not in call.resolved.values:  # nothing else has to be right to look at what runs
+        call.resolved.check()
+    path = call.resolved.values["store.path"]
+    # The socket is in the store; where the stubs are does not matter here.
+    layout = Layout(path, path)
+    try:
+        answer = control.ask(layout, "settings")
+    except control.NotRunning:
+        format.read(layout.format)
+        raise
+    answer.pop("command")
+    return answer
+
+
+def _print(call: Call, data: dict[str, Any]) -> int:
+    if not call.args.running:
+        _ = call.settings  # raises when something is wrong
+    values: dict[str, dict[str, Any]] = {}
     text: dict[str, dict[str, Any]] = {}
-    for key, value in values.items():
+    notes = []
+    for row in data["settings"]:
+        key, value = row["key"], row["value"]
         section, name = key.split(".")
-        data.setdefault(section, {})[name] = json_value(key, value)
-        if not is_secret(key):  # stars would be read back as the secret
-            text.setdefault(section, {})[name] = toml_value(key, value)
-    call.emit(data, tomli_w.dumps(text).rstrip("\n"))
+        values.setdefault(section, {})[name] = value
+        if value == REDACTED:  # stars would be read back as the secret
+            notes.append(f"# {key} is set and not shown ({row['layer']} {printable(row['where'])})")
+        elif key in FIELDS:
+            text.setdefault(section, {})[name] = toml_value(key, read(key, value))
+        else:  # the mount that runs is of another version
+            text.setdefault(section, {})[name] = value
+    call.emit(values, "\n".join([*notes, tomli_w.dumps(text).rstrip("\n")]))
     return 0
 
 
-def _print_key(call: Call, key: str) -> int:
-    if key not in FIELDS:
-        near = difflib.get_close_matches(key, FIELDS, 1)
-        hint = f"did you mean {near[0]}?" if near else "`kvtool config --explain` lists them"
-        raise UsageError(f"{key!r} is not a setting", hint=hint)
-    data = explain_key(call.resolved, key)
-    call.emit(data, page(data))
-    return SettingsError.exit_code if data["wrong"] else 0
+def _print_key(call: Call, data: dict[str, Any], key: str) -> int:
+    problems = [] if call.args.running else problems_of(call.resolved, key)
+    try:
+        found = explain_key(data, key, problems)
+    except KeyError:
+        raise KvtoolError(
+            f"the mount that runs has no setting {key}", hint="it is of another version"
+        ) from None
+    call.emit(found, page(found))
+    return SettingsError.exit_code if found["wrong"] else 0
+
+
+def _code(call: Call) -> int:
+    """The exit code of any other command with these settings."""
+    try:
+        call.resolved.check()
+    except (KvtoolError, OSError) as error:
+        return error.exit_code if isinstance(error, KvtoolError) else 1
+    return 0
+
+
+def _init(call: Call) -> int:
+    import os
+
+    from kvtool.cli.answers import Written
+    from kvtool.settings.starter import starter, write_new
+
+    _ = call.settings  # raises when something is wrong
+    place = call.args.init
+    path = Path(os.path.expanduser(place)).absolute() if place else user_file(os.environ)
+    write_new(path, starter(call.resolved))
+    where = "" if path == user_file(os.environ) else f"; have it read with --config {printable(str(path))}"
+    call.emit(asdict(Written(path=str(path))), f"{printable(str(path))} written{where}")
+    return 0

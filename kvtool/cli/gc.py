@@ -1,8 +1,10 @@
 """kvtool gc: free the packs that no snapshot needs."""
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from kvtool.cli.answers import Freed
 from kvtool.cli.call import Call
 from kvtool.cli.paths import layout_of
 from kvtool.core.units import format_size
@@ -48,12 +50,5 @@ def _answer(call: Call, freed: "Collected", leftovers: int) -> int:
         text += f"; {freed.rewritten} new packs {'would ' if dry_run else ''}hold what is needed of the old"
     if leftovers:
         text += f"; {leftovers} leftovers removed"
-    data = {
-        "packs": freed.packs,
-        "rewritten": freed.rewritten,
-        "bytes": freed.bytes,
-        "leftovers": leftovers,
-        "dry_run": dry_run,
-    }
-    call.emit(data, text)
+    call.emit(asdict(Freed(**asdict(freed), leftovers=leftovers, dry_run=dry_run)), text)
     return 0

@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -127,12 +128,18 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
         raise UsageError(f"{unknown!r} is not a command", hint=hint)
+    from kvtool.cli.flags import check_flags, take_unknown
     from kvtool.settings.fields import FIELDS
 
     name = argv[0]
-    args = command_parser(name).parse_args(_join_bools(argv[1:]))
+    unsettled, words = take_unknown(argv[1:], FIELDS)
+    try:
+        args = command_parser(name).parse_args(_join_bools(words))
+    except UsageError:
+        check_flags(unsettled)
+        raise
     given = vars(args)
-    return name, Call(args, {key: given[key] for key in FIELDS if key in given})
+    return name, Call(args, {key: given[key] for key in FIELDS if key in given} | unsettled)
 
 
 def entry() -> int:
@@ -177,9 +184,11 @@ def _run(argv: Sequence[str]) -> int:
 def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str]) -> int:
     """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`."""
     if "--json" in argv[: argv.index("--") if "--" in argv else None]:
-        error = {"code": code, "message": message, "hint": hint, "exit": exit_code}
+        from kvtool.cli.answers import Failed, Failure
+
+        failed = Failed(error=Failure(code=code, message=message, hint=hint, exit=exit_code))
         try:
-            print(to_json({"error": error}), flush=True)
+            print(to_json(asdict(failed)), flush=True)
         except OSError as failure:
             if isinstance(failure, BrokenPipeError):
                 raise

@@ -7,8 +7,10 @@ import select
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
+from kvtool.cli.answers import Mounted
 from kvtool.cli.call import Call
 from kvtool.cli.paths import directory_argument, layout_of, sizes_of
 from kvtool.errors import KvtoolError, UsageError
@@ -41,6 +43,7 @@ def run(call: Call) -> int:
             f"cannot load FUSE: {error}",
             hint="apt-get install fuse3 libfuse3-dev pkg-config gcc, pip install pyfuse3",
         ) from error
+    from kvtool.settings.explain import explain
     from kvtool.store import mounts, recover
     from kvtool.store.child import LOG_FORMAT
 
@@ -56,6 +59,7 @@ def run(call: Call) -> int:
         write_queue=settings.mount.write_queue,
         kernel_read_ahead=settings.mount.kernel_read_ahead,
         allow_other=settings.mount.allow_other,
+        settings=explain(call.resolved),
     )
 
     def ready() -> None:
@@ -102,7 +106,7 @@ def _in_background(call: Call) -> int:
     readable, _, _ = select.select([ours], [], [], _START_TIME)
     if readable and os.read(ours, 16):
         call.emit(
-            {"mountpoint": call.args.mountpoint, "store": str(layout.root), "pid": process.pid},
+            asdict(Mounted(mountpoint=call.args.mountpoint, store=str(layout.root), pid=process.pid)),
             f"{layout.root} on {call.args.mountpoint} (process {process.pid}, log {log_path})",
         )
         return 0

@@ -4,7 +4,7 @@ import argparse
 
 from kvtool.cli.call import Call
 from kvtool.cli.paths import layout_of
-from kvtool.core.units import format_size
+from kvtool.core.units import format_duration, format_size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +21,12 @@ def run(call: Call) -> int:
     status.pop("command")
     shared = status["bytes_saved"] - status["bytes_new"]
     stored, saved, new = (format_size(status[key]) for key in ("pack_bytes", "bytes_saved", "bytes_new"))
+    uptime = format_duration(round(status["seconds"]))
     text = "\n".join(
         [
             f"store       {status['store']}",
             f"stubs       {status['stubs']}",
-            f"mounted on  {status['mountpoint']} for {status['seconds']:.0f} s (process {status['pid']})",
+            f"mounted on  {status['mountpoint']} for {uptime} (process {status['pid']})",
             f"stored      {stored} in {status['packs']} packs, {status['chunks']} chunks",
             f"saved       {saved} since the start, {new} of it new, {format_size(shared)} already there",
             f"files       {status['open_files']} open, {status['unfinished_saves']} saves unfinished",

@@ -1,7 +1,9 @@
 """kvtool umount: finish what is being written, then unmount."""
 
 import argparse
+from dataclasses import asdict
 
+from kvtool.cli.answers import Unmounted
 from kvtool.cli.call import Call
 from kvtool.cli.paths import directory_argument
 from kvtool.errors import UsageError
@@ -30,7 +32,6 @@ def run(call: Call) -> int:
     except control.NotRunning:
         # Its process was killed: nothing is left to finish.
         mounts.take_down(place)
-    call.emit(
-        {"mountpoint": str(place), "store": str(mounted.store)}, f"{mounted.store} is no longer on {place}"
-    )
+    answer = Unmounted(mountpoint=str(place), store=str(mounted.store))
+    call.emit(asdict(answer), f"{mounted.store} is no longer on {place}")
     return 0

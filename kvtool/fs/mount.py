@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
 from kvtool.store import badlist
 from kvtool.store import mounts as places
+from kvtool.store.status import Status
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,10 @@ _MIN_TASKS, _MAX_TASKS = 8, 32  # requests served at once; each task holds a buf
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """How to mount: sizes in bytes, `gc_interval` in seconds (0 = no collection by itself)."""
+    """How to mount: sizes in bytes, `gc_interval` in seconds (0 = no collection by itself).
+
+    `settings` is the answer to whoever asks on the control socket which settings this mount has.
+    """
 
     mountpoint: Path
     gc_interval: float
@@ -45,6 +49,7 @@ class MountOptions:
     write_queue: int
     kernel_read_ahead: int
     allow_other: bool
+    settings: Mapping[str, Any]
 
 
 def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[], None]) -> None:
@@ -103,6 +108,7 @@ class _Mount:
                     serving.start_soon(self._commit_idle, name="idle appends")
                     commands = {
                         "status": self._status,
+                        "settings": self._settings,
                         "gc": self._gc,
                         "condemn": self._condemn,
                         "umount": self._umount,
@@ -199,29 +205,32 @@ class _Mount:
     async def _status(self, _request: dict[str, Any]) -> dict[str, Any]:
         env = self._env
         packs = await trio.to_thread.run_sync(self._store.catalog.packs)
-        last = self._collection.last
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "worker_pid": self._worker.pid,
-            "mountpoint": str(self._place),
-            "store": str(self._store.layout.root),
-            "stubs": str(self._store.layout.stubs),
-            "seconds": round(time.time() - self._started, 1),
-            "packs": len(packs),
-            "pack_bytes": sum(row.size for row in packs),
-            "chunks": await trio.to_thread.run_sync(self._store.catalog.chunk_count),
-            "open_files": self._vfs.open_files(),
-            "unfinished_saves": self._vfs.unfinished(),
-            "commits": env.commits,
-            "bytes_saved": env.bytes_saved,
-            "bytes_new": env.bytes_new,
-            "bytes_fetched": self._reader.bytes_fetched,
-            "cache_bytes": self._reader.bytes_held,
-            "queued_slots": self._worker.queued,
-            "last_collection": asdict(last) if last else None,
-            "longest_collection_step_ms": round(self._worker.longest_step * 1000, 1),
-        }
+        status = Status(
+            version=__version__,
+            pid=os.getpid(),
+            worker_pid=self._worker.pid,
+            mountpoint=str(self._place),
+            store=str(self._store.layout.root),
+            stubs=str(self._store.layout.stubs),
+            seconds=round(time.time() - self._started, 1),
+            packs=len(packs),
+            pack_bytes=sum(row.size for row in packs),
+            chunks=await trio.to_thread.run_sync(self._store.catalog.chunk_count),
+            open_files=self._vfs.open_files(),
+            unfinished_saves=self._vfs.unfinished(),
+            commits=env.commits,
+            bytes_saved=env.bytes_saved,
+            bytes_new=env.bytes_new,
+            bytes_fetched=self._reader.bytes_fetched,
+            cache_bytes=self._reader.bytes_held,
+            queued_slots=self._worker.queued,
+            last_collection=self._collection.last,
+            longest_collection_step_ms=round(self._worker.longest_step * 1000, 1),
+        )
+        return asdict(status)
+
+    async def _settings(self, _request: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._options.settings)
 
     async def _gc(self, request: dict[str, Any]) -> dict[str, Any]:
         return asdict(await self._collection.run(dry_run=bool(request.get("dry_run"))))

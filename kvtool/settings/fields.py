@@ -1,4 +1,4 @@
-"""The settings one by one: names, types, bounds, defaults, meanings, and how a value is read and shown.
+"""The settings by key: names, types, bounds, meanings, and how a value is read and shown.
 
 A key is "section.name" everywhere: in TOML as table and key, `KVTOOL_SECTION__NAME` in the environment,
 `--section.name` on the command line. Help needs this module only; `model` imports pydantic-settings, which
@@ -7,158 +7,16 @@ takes longer than all else.
 
 import functools
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from kvtool.core.units import exact_size, format_duration, format_size, parse_duration, parse_size
-from kvtool.errors import UsageError
-
-KiB, MiB, GiB, TiB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
-
-REDACTED = "********"
-
-
-class Kind:
-    """Marks a field's type with how its values are written: "size", "duration", "path" or "count"."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-# pydantic takes a ValueError as "not valid"; a TypeError or ours would go through it.
-
-
-def _read_size(raw: object) -> object:
-    if isinstance(raw, str):
-        try:
-            return parse_size(raw)
-        except UsageError as error:
-            raise ValueError(error.message) from None
-    return _read_count(raw)
-
-
-def _read_duration(raw: object) -> object:
-    if isinstance(raw, str):
-        try:
-            return parse_duration(raw)
-        except UsageError as error:
-            raise ValueError(error.message) from None
-    if isinstance(raw, bool):
-        raise ValueError("not a duration")  # noqa: TRY004
-    return raw
-
-
-def _read_count(raw: object) -> object:
-    if isinstance(raw, bool | float):
-        raise ValueError("not a whole number")  # noqa: TRY004
-    return raw
-
-
-def _read_path(raw: object) -> object:
-    if not isinstance(raw, str | Path) or "\0" in str(raw):
-        raise ValueError("not a path")
-    path = Path(os.path.expanduser(raw))
-    if not path.is_absolute():
-        raise ValueError("a relative path")
-    return path
-
-
-Size = Annotated[int, BeforeValidator(_read_size), Kind("size")]
-Duration = Annotated[float, BeforeValidator(_read_duration), Kind("duration")]
-AbsolutePath = Annotated[Path, BeforeValidator(_read_path), Kind("path")]
-Count = Annotated[int, BeforeValidator(_read_count), Kind("count")]
-
-
-def default_store_path(environ: Mapping[str, str]) -> Path:
-    """XDG_DATA_HOME/kvtool, or ~/.local/share/kvtool. XDG has it that a relative path does not count."""
-    data_home = environ.get("XDG_DATA_HOME", "")
-    base = data_home if os.path.isabs(data_home) else os.path.expanduser("~/.local/share")
-    return Path(base) / "kvtool"
-
-
-def _default_stubs(section: dict[str, Any]) -> Path:
-    path: Path = section["path"]
-    return path / "stubs"
-
-
-class Section(BaseModel):
-    """A table of the configuration file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-
-class StoreSection(Section):
-    """Where chunks and stubs lie, and how they are kept."""
-
-    path: AbsolutePath = Field(
-        default_factory=lambda: default_store_path(os.environ), description="directory of the store"
-    )
-    stubs: AbsolutePath = Field(
-        default_factory=_default_stubs,
-        description="directory of the stubs, one plain file a snapshot; <store.path>/stubs if not set",
-    )
-    durability: Literal["process", "power"] = Field(
-        default="process",
-        description="what a closed file survives: the death of the process, or a power cut too (slower)",
-    )
-    gc_interval: Duration = Field(
-        default=3600.0,
-        ge=0,
-        le=365 * 86400.0,
-        description="time between two collections of unneeded chunks; 0 is never",
-    )
-
-
-class ChunkSection(Section):
-    """How files are cut. Fixed when a store is created. The bounds are fastcdc's."""
-
-    min_size: Size = Field(default=16 * KiB, ge=64, le=64 * MiB, description="smallest chunk")
-    avg_size: Size = Field(default=64 * KiB, ge=256, le=256 * MiB, description="chunk size aimed at")
-    max_size: Size = Field(default=256 * KiB, ge=1024, le=GiB, description="largest chunk")
-
-
-class MountSection(Section):
-    """Memory and threads of a mount, and who may use it."""
-
-    read_ahead: Size = Field(
-        default=32 * MiB, ge=MiB, le=16 * GiB, description="bytes fetched ahead of a sequential reader"
-    )
-    workers: Count = Field(default=8, ge=1, le=64, description="threads that fetch and check chunks")
-    cache: Size = Field(
-        default=256 * MiB, ge=MiB, le=TiB, description="memory for fetched data, over all open files"
-    )
-    write_queue: Size = Field(
-        default=64 * MiB,
-        ge=8 * MiB,
-        le=16 * GiB,
-        description="memory for written data not yet stored",
-    )
-    kernel_read_ahead: Size = Field(
-        default=MiB, ge=0, le=GiB, description="the kernel's own read-ahead on the mount; set as root only"
-    )
-    allow_other: bool = Field(
-        default=False, description="let other users in; needs user_allow_other in /etc/fuse.conf"
-    )
-
-
-class LogSection(Section):
-    """What is logged."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least severity that is logged; debug shows tracebacks too"
-    )
-
-
-SECTIONS: dict[str, type[Section]] = {
-    "store": StoreSection,
-    "chunk": ChunkSection,
-    "mount": MountSection,
-    "log": LogSection,
-}
+from kvtool.core.units import exact_size, format_duration, format_size
+from kvtool.errors import printable
+from kvtool.settings.kinds import REDACTED, Kind, KindName
+from kvtool.settings.sections import SECTIONS
 
 FIELDS: dict[str, FieldInfo] = {
     f"{section}.{name}": field
@@ -172,19 +30,34 @@ def env_name(key: str) -> str:
     return "KVTOOL_" + key.replace(".", "__").upper()
 
 
-def kind(key: str) -> str:
-    """ "size", "duration", "path", "count", "bool" or "choice"."""
-    field = FIELDS[key]
-    for marker in field.metadata:
+def kind(key: str) -> KindName:
+    """How its values are written."""
+    for marker in FIELDS[key].metadata:
         if isinstance(marker, Kind):
             return marker.name
-    return "bool" if field.annotation is bool else "choice"
+    return "choice"
 
 
 def is_secret(key: str) -> bool:
-    """Whether the field is marked `json_schema_extra={"secret": True}`: its value is never shown."""
-    extra = FIELDS[key].json_schema_extra
-    return isinstance(extra, dict) and bool(extra.get("secret"))
+    """Whether the field's type is SecretText: its value is never shown."""
+    return kind(key) == "secret"
+
+
+def extra(key: str, name: str) -> str:
+    """What the field says under `name` in json_schema_extra ("advice", "usual"); else ""."""
+    given = FIELDS[key].json_schema_extra
+    return str(given.get(name, "")) if isinstance(given, dict) else ""
+
+
+def unit(key: str) -> str:
+    """What a bare number means: "bytes", "seconds", or ""."""
+    return {"size": "bytes", "duration": "seconds"}.get(kind(key), "")
+
+
+def default_text(key: str) -> str:
+    """The default for people, the same on every machine: "64 MiB", "<store.path>/stubs"."""
+    field = FIELDS[key]
+    return extra(key, "usual") if field.default_factory else show(key, field.default)
 
 
 def bounds(key: str) -> tuple[int | float, int | float] | None:
@@ -197,7 +70,13 @@ def bounds(key: str) -> tuple[int | float, int | float] | None:
 
 def choices(key: str) -> tuple[str, ...]:
     """The words among which a value is chosen; empty for what is no choice."""
-    return ("true", "false") if kind(key) == "bool" else get_args(FIELDS[key].annotation)
+    match kind(key):
+        case "bool":
+            return ("true", "false")
+        case "choice":
+            return get_args(FIELDS[key].annotation)
+        case _:
+            return ()
 
 
 def describe(key: str) -> str:
@@ -208,6 +87,7 @@ def describe(key: str) -> str:
         "path": "an absolute path, or one that begins with ~/",
         "count": "a whole number",
         "bool": "true or false",
+        "secret": "a text",
         "choice": "one of " + ", ".join(choices(key)),
     }[kind(key)]
     limits = bounds(key)
@@ -230,18 +110,16 @@ def read(key: str, raw: object) -> Any:
     try:
         return _adapter(key).validate_python(raw)
     except ValidationError:
-        shown = REDACTED if is_secret(key) else repr(raw)
+        shown = REDACTED if is_secret(key) else repr(str(raw) if isinstance(raw, Path) else raw)
         raise ValueError(f"{shown} is not {describe(key)}") from None
 
 
 def show(key: str, value: Any) -> str:
     """A value for people, raw or read: "64 MiB", "1h", "~/kv"; a wrong one as written; a secret hidden."""
-    if is_secret(key):
-        return REDACTED
     try:
         value = _adapter(key).validate_python(value)
     except ValidationError:
-        return str(value)
+        return REDACTED if is_secret(key) else printable(str(value))
     match kind(key):
         case "size":
             return format_size(value)
@@ -249,8 +127,14 @@ def show(key: str, value: Any) -> str:
             return format_duration(value)
         case "bool":
             return "true" if value else "false"
+        case "secret":
+            return _stars(value)
         case _:
-            return short_path(str(value))
+            return printable(short_path(str(value)))
+
+
+def _stars(secret: SecretStr) -> str:
+    return REDACTED if secret.get_secret_value() else ""  # that none is set is no secret
 
 
 def short_path(text: str) -> str:
@@ -259,8 +143,19 @@ def short_path(text: str) -> str:
     return "~" + text[len(home) :] if home != "/" and (text + "/").startswith(home + "/") else text
 
 
+def json_value(key: str, raw: object) -> str | int | float | bool:
+    """A value as data: bytes, seconds, text, true or false; a wrong one as text; a secret hidden."""
+    if is_secret(key):
+        return show(key, raw)
+    try:
+        value = read(key, raw)
+    except ValueError:
+        return str(raw)
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
 def toml_value(key: str, value: Any) -> str | int | bool:
-    """A value of the model as it is written to TOML: exact, and read back as the same value."""
+    """A value as it is written to TOML: exact, and read back as the same value; a secret hidden."""
     match kind(key):
         case "size":
             return exact_size(value)
@@ -268,5 +163,7 @@ def toml_value(key: str, value: Any) -> str | int | bool:
             return format_duration(value)
         case "path":
             return str(value)
+        case "secret":
+            return _stars(value)
         case _:
             return value  # type: ignore[no-any-return]

@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtool.errors import SettingsError
-from kvtool.settings.fields import FIELDS, SECTIONS, default_store_path, read, show
+from kvtool.errors import KvtoolError, SettingsError, printable, reason
+from kvtool.settings.fields import FIELDS, read, show
 from kvtool.settings.relations import RELATIONS
-from kvtool.settings.sources import ConfigFile, Given, Layer, Problem, Sources, user_file
+from kvtool.settings.sections import SECTIONS, default_store_path
+from kvtool.settings.sources import ConfigFile, Given, Layer, Problem, Sources, StoreLayer, user_file
 
 if TYPE_CHECKING:
     from kvtool.settings.model import Settings
@@ -31,22 +32,41 @@ class Origin(Given):
 
 @dataclass(frozen=True)
 class Resolved:
-    """All layers merged. `values` lacks the keys whose value is wrong; `origins` has every key."""
+    """All layers merged. `values` lacks the keys whose value is wrong; `origins` has every key.
+
+    `files` are those that were looked for, lowest first; `store_error` is why the store's own is not usable.
+    """
 
     values: Mapping[str, Any]
     origins: Mapping[str, Origin]
     files: tuple[ConfigFile, ...]
     warnings: tuple[str, ...]
     problems: tuple[Problem, ...]
+    store_error: KvtoolError | OSError | None = None
+
+    @property
+    def messages(self) -> list[str]:
+        """Everything that is wrong, a line each."""
+        lines = [problem.message for problem in self.problems]
+        if self.store_error is not None:
+            error = self.store_error
+            lines.append(reason(error) if isinstance(error, OSError) else str(error))
+        return [printable(line) for line in lines]
+
+    def check(self) -> None:
+        """Raises SettingsError with everything that is wrong; the store's own error if that is all."""
+        if self.problems:
+            raise SettingsError(
+                _problem_text(self.messages),
+                hint="`kvtool config --explain` shows where each value comes from",
+            )
+        if self.store_error is not None:
+            raise self.store_error
 
     @cached_property
     def settings(self) -> "Settings":
-        """The valid model. Raises SettingsError with every problem, one a line when there are several."""
-        if self.problems:
-            raise SettingsError(
-                _problem_text(self.problems),
-                hint="`kvtool config --explain` shows where each value comes from",
-            )
+        """The valid model. Raises as `check` does."""
+        self.check()
         from kvtool.settings.model import Settings
 
         sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
@@ -61,14 +81,13 @@ def resolve(
     *,
     environ: Mapping[str, str],
     config_file: Path | None = None,
-    store_layer: Mapping[str, tuple[Any, str]] | None = None,
+    store: StoreLayer | None = None,
     etc_file: Path = ETC_FILE,
 ) -> Resolved:
     """Merge all layers.
 
     `flags` is key to text. `config_file`, the argument of `--config`, has to exist; the other two files need
-    not. `store_layer` is key to (value, where) of what the store fixes: it outranks all, and a
-    value set elsewhere that differs from it is a problem.
+    not. What the `store` fixes outranks all, and a value set elsewhere that differs from it is a problem.
     """
     sources = Sources()
     layers = [
@@ -77,11 +96,19 @@ def resolve(
         sources.file(config_file, required=True) if config_file is not None else {},
         sources.environment(environ),
         sources.flags(flags),
-        {key: Given(value, "store", where) for key, (value, where) in (store_layer or {}).items()},
+        dict(store.values) if store else {},
     ]
+    files = [*sources.files, *([store.file] if store else [])]
     origins = _merge([_defaults(layers, environ), *layers])
     values = _check(origins, sources.problems)
-    return Resolved(values, origins, tuple(sources.files), tuple(sources.warnings), tuple(sources.problems))
+    return Resolved(
+        values,
+        origins,
+        tuple(files),
+        tuple(sources.warnings),
+        tuple(sources.problems),
+        store.error if store else None,
+    )
 
 
 def _defaults(layers: list[Layer], environ: Mapping[str, str]) -> Layer:
@@ -143,7 +170,7 @@ def _check_fixed(key: str, value: Any, origin: Origin, problems: list[Problem]) 
     )
 
 
-def _problem_text(problems: tuple[Problem, ...]) -> str:
-    if len(problems) == 1:
-        return problems[0].message
-    return "\n  ".join([f"{len(problems)} settings are wrong:", *(problem.message for problem in problems)])
+def _problem_text(messages: list[str]) -> str:
+    if len(messages) == 1:
+        return messages[0]
+    return "\n  ".join([f"{len(messages)} settings are wrong:", *messages])

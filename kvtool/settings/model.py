@@ -5,8 +5,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from kvtool.settings.fields import ChunkSection, LogSection, MountSection, StoreSection
 from kvtool.settings.relations import RELATIONS
+from kvtool.settings.sections import ChunkSection, LogSection, MountSection, StoreSection
 
 
 class Settings(BaseSettings):
@@ -16,7 +16,7 @@ class Settings(BaseSettings):
     it alone knows where each value came from. Raises pydantic.ValidationError.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     store: StoreSection = Field(default_factory=StoreSection)
     chunk: ChunkSection = Field(default_factory=ChunkSection)

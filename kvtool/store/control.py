@@ -1,8 +1,10 @@
 """The client's end of the control socket of a running mount: one JSON object a line each way.
 
-Requests: `{"command": "status"}`, `{"command": "gc", "dry_run": false}`, `{"command": "umount"}`,
-`{"command": "condemn", "copies": [[pack in hex, chunk id in hex, offset, bytes]]}`. Answers: the command's
-fields, or `{"error": {"message", "exit"}}`. After `umount` the mount closes the connection when it is gone.
+Requests: `{"command": "status"}`, `{"command": "settings"}`, `{"command": "gc", "dry_run": false}`,
+`{"command": "umount"}`, `{"command": "condemn", "copies": [[pack in hex, chunk id in hex, offset, bytes]]}`.
+Answers: the command's fields (of `status`, a `kvtool.store.status.Status`; of `settings`, what
+`kvtool config --explain --json` shows), or `{"error": {"message", "exit"}}`. After `umount` the mount closes
+the connection when it is gone.
 """
 
 import json

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kvtool.store.format import StoreFormat, dump
+from tests import schemas
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -32,6 +33,8 @@ def run(tmp_path: Path) -> Run:
         )
         assert done.returncode == code, done.stderr.decode()
         assert b"Traceback" not in done.stderr or code == 1
+        if "--json" in argv and done.stdout:
+            schemas.check([os.fsdecode(word) for word in argv], json.loads(done.stdout))
         return done
 
     return run
@@ -95,7 +98,7 @@ def test_the_layers_in_a_real_process(run: Run, tmp_path: Path) -> None:
     assert rows["mount.cache"] == (300 << 20, "env", "KVTOOL_MOUNT__CACHE")
     assert rows["mount.read_ahead"] == (1 << 20, "flag", "--mount.read_ahead")
     assert data["warnings"] == ["KVTOOL_LOG__LEVLE is not a setting (did you mean KVTOOL_LOG__LEVEL?)"]
-    assert [file["state"] for file in data["files"]][1:] == ["read", "read"]
+    assert [file["state"] for file in data["files"]][1:] == ["read", "read", "not found"]
     plain = run("config", env={"KVTOOL_LOG__LEVLE": "x"})
     assert plain.stderr.decode().startswith("warning: KVTOOL_LOG__LEVLE is not a setting (did you mean")
     assert plain.stderr.count(b"warning") == 1

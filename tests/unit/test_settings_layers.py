@@ -15,6 +15,7 @@ from kvtool.errors import SettingsError
 from kvtool.settings.fields import FIELDS, bounds, choices, env_name, kind, read
 from kvtool.settings.layers import Resolved, resolve
 from kvtool.settings.model import Settings
+from kvtool.settings.sources import ConfigFile, Given, StoreLayer
 
 few = settings(derandomize=True, max_examples=50, deadline=None)
 
@@ -39,9 +40,14 @@ def resolve_in(
         flags or {},
         environ={"XDG_CONFIG_HOME": f"{tmp_path}/user", "XDG_DATA_HOME": f"{tmp_path}/data", **(env or {})},
         config_file=tmp_path / "config.toml" if config is not None else None,
-        store_layer=store,
+        store=store_layer(store) if store is not None else None,
         etc_file=tmp_path / "etc.toml",
     )
+
+
+def store_layer(values: dict[str, tuple[Any, str]]) -> StoreLayer:
+    given = {key: Given(value, "store", where) for key, (value, where) in values.items()}
+    return StoreLayer(ConfigFile(Path("/srv/kv/store.toml"), "read"), given)
 
 
 def messages(resolved: Resolved) -> list[str]:
@@ -258,7 +264,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     missing = resolve({}, environ={}, config_file=tmp_path / "nowhere", etc_file=tmp_path / "directory")
     assert messages(missing) == [
-        f"{tmp_path}/directory: Is a directory",
+        f"{tmp_path}/directory: not a regular file",
         f"{tmp_path}/nowhere: No such file or directory (flag --config)",
     ]
     assert missing.files[0].state == "not usable"

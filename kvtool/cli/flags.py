@@ -1,0 +1,39 @@
+"""Flags that look like settings and are none: taken out before argparse, so that one report tells all."""
+
+import re
+from collections.abc import Container, Mapping, Sequence
+
+from kvtool.errors import SettingsError
+
+_SETTING = re.compile(r"--([\w-]+\.[\w.-]+)(?:=(.*))?", re.DOTALL)
+
+
+def take_unknown(argv: Sequence[str], known: Container[str]) -> tuple[dict[str, str], list[str]]:
+    """The `--section.key` flags whose key is not in `known`, with their values, and the other arguments.
+
+    argparse would print such a flag with its value, which may be a secret, and tell of nothing else.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    unknown: dict[str, str] = {}
+    rest: list[str] = []
+    words = list(argv[:end])
+    while words:
+        word = words.pop(0)
+        match = _SETTING.fullmatch(word)
+        if match is None or match[1] in known:
+            rest.append(word)
+        elif match[2] is None and words and not words[0].startswith("-"):
+            unknown[match[1]] = words.pop(0)
+        else:
+            unknown[match[1]] = match[2] or ""
+    return unknown, rest + list(argv[end:])
+
+
+def check_flags(unknown: Mapping[str, str]) -> None:
+    """Raises SettingsError when there are such flags: for where nothing else can be said about settings."""
+    from kvtool.settings.sources import Sources
+
+    sources = Sources()
+    sources.flags(unknown)
+    if sources.problems:
+        raise SettingsError("; ".join(problem.message for problem in sources.problems))

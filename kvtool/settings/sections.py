@@ -1,0 +1,193 @@
+"""The settings themselves, a class a section: types, defaults, bounds, and what each is for.
+
+A field's description is one line for the help; in `json_schema_extra`, "advice" says when to change it, and
+"usual" what a default is that depends on something else.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kvtool.settings.kinds import AbsolutePath, Count, Duration, Size, Switch
+
+KiB, MiB, GiB, TiB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+
+
+def default_store_path(environ: Mapping[str, str]) -> Path:
+    """XDG_DATA_HOME/kvtool, or ~/.local/share/kvtool. XDG has it that a relative path does not count."""
+    data_home = environ.get("XDG_DATA_HOME", "")
+    base = data_home if os.path.isabs(data_home) else os.path.expanduser("~/.local/share")
+    return Path(base) / "kvtool"
+
+
+def _default_stubs(section: dict[str, Any]) -> Path:
+    path: Path = section["path"]
+    return path / "stubs"
+
+
+class Section(BaseModel):
+    """A table of the configuration file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+
+
+class StoreSection(Section):
+    """Where chunks and stubs lie, and how they are kept."""
+
+    path: AbsolutePath = Field(
+        default_factory=lambda: default_store_path(os.environ),
+        description="directory of the store",
+        json_schema_extra={
+            "usual": "~/.local/share/kvtool",
+            "advice": "Set it to a directory on the disk that is to hold the snapshots. Restores are as fast"
+            " as that disk.",
+        },
+    )
+    stubs: AbsolutePath = Field(
+        default_factory=_default_stubs,
+        description="directory of the stubs, one plain file a snapshot; <store.path>/stubs if not set",
+        json_schema_extra={
+            "usual": "<store.path>/stubs",
+            "advice": "Set it to have the stubs on another disk than the packs. Stubs and packs are of use"
+            " only together: back up both.",
+        },
+    )
+    durability: Literal["process", "power"] = Field(
+        default="process",
+        description="what a closed file survives: the death of the process, or a power cut too (slower)",
+        json_schema_extra={
+            "advice": 'Set it to "power" where a snapshot that was saved must still be there after a power'
+            " cut; every save then waits for the disk. Neither ever yields wrong bytes.",
+        },
+    )
+    gc_interval: Duration = Field(
+        default=3600.0,
+        ge=0,
+        le=365 * 86400.0,
+        description="time between two collections of unneeded chunks; 0 is never",
+        json_schema_extra={
+            "advice": "Shorten it where many snapshots are deleted and the disk is nearly full. Set it to 0"
+            " to collect with `kvtool gc` alone, from a timer at night for example.",
+        },
+    )
+
+
+class ChunkSection(Section):
+    """How files are cut. Fixed when a store is created. The bounds are fastcdc's."""
+
+    min_size: Size = Field(
+        default=16 * KiB,
+        ge=64,
+        le=64 * MiB,
+        description="smallest chunk",
+        json_schema_extra={
+            "advice": "Only before the store is made, and together with the other two: a quarter of"
+            " chunk.avg_size is usual.",
+        },
+    )
+    avg_size: Size = Field(
+        default=64 * KiB,
+        ge=256,
+        le=256 * MiB,
+        description="chunk size aimed at",
+        json_schema_extra={
+            "advice": "Only before the store is made. Smaller chunks find more that was saved before, and"
+            " make stubs and catalog larger and restores slower.",
+        },
+    )
+    max_size: Size = Field(
+        default=256 * KiB,
+        ge=1024,
+        le=GiB,
+        description="largest chunk",
+        json_schema_extra={
+            "advice": "Only before the store is made, and together with the other two: four times"
+            " chunk.avg_size is usual.",
+        },
+    )
+
+
+class MountSection(Section):
+    """Memory and threads of a mount, and who may use it."""
+
+    read_ahead: Size = Field(
+        default=32 * MiB,
+        ge=MiB,
+        le=16 * GiB,
+        description="bytes fetched ahead of a sequential reader",
+        json_schema_extra={
+            "advice": "Raise it on a disk that answers late and delivers fast (network, an array of hard"
+            " disks); lower it together with mount.cache where memory is short.",
+        },
+    )
+    workers: Count = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="threads that fetch and check chunks",
+        json_schema_extra={
+            "advice": "Raise it on storage that serves many requests at once; lower it to leave cores to"
+            " llama-server during a restore.",
+        },
+    )
+    cache: Size = Field(
+        default=256 * MiB,
+        ge=MiB,
+        le=TiB,
+        description="memory for fetched data, over all open files",
+        json_schema_extra={
+            "advice": "Raise it to mount.read_ahead times the number of snapshots that are restored at the"
+            " same time; lower it where memory is short.",
+        },
+    )
+    write_queue: Size = Field(
+        default=64 * MiB,
+        ge=8 * MiB,
+        le=16 * GiB,
+        description="memory for written data not yet stored",
+        json_schema_extra={
+            "advice": "Raise it where saves come in bursts and should return sooner; it is memory that a"
+            " save fills.",
+        },
+    )
+    kernel_read_ahead: Size = Field(
+        default=MiB,
+        ge=0,
+        le=GiB,
+        description="the kernel's own read-ahead on the mount; set as root only",
+        json_schema_extra={
+            "advice": "Seldom: it is how much the kernel asks kvtool for at once. mount.read_ahead is what"
+            " keeps the disk busy.",
+        },
+    )
+    allow_other: Switch = Field(
+        default=False,
+        description="let other users in; needs user_allow_other in /etc/fuse.conf",
+        json_schema_extra={
+            "advice": "Set it to true where llama-server runs as another user than the mount. The files'"
+            " permissions are checked in any case; as root /etc/fuse.conf does not matter.",
+        },
+    )
+
+
+class LogSection(Section):
+    """What is logged."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="least severity that is logged; debug shows tracebacks too",
+        json_schema_extra={
+            "advice": "Set it to debug to find out why something fails, to warning for a quiet log.",
+        },
+    )
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "store": StoreSection,
+    "chunk": ChunkSection,
+    "mount": MountSection,
+    "log": LogSection,
+}
