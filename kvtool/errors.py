@@ -48,6 +48,13 @@ class NoStore(KvtoolError):
     code = "no_store"
 
 
+class NoSnapshot(UsageError):
+    """There is no snapshot of that name."""
+
+    errno = _errno.ENOENT
+    code = "no_snapshot"
+
+
 class StoreFormatError(KvtoolError):
     """The store is of a format that this version does not read."""
 

@@ -38,6 +38,8 @@ def run(call: Call) -> int:
         return _in_background(call)
     try:
         from kvtool.fs import mount
+        from kvtool.fs.api import ApiOptions
+        from kvtool.fs.logring import LogRing
     except ImportError as error:
         raise KvtoolError(
             f"cannot load FUSE: {error}",
@@ -49,7 +51,11 @@ def run(call: Call) -> int:
 
     logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr, level=settings.log.level.upper())
     logging.getLogger("pyfuse3").setLevel(max(logging.INFO, logging.getLogger().level))
+    ring = LogRing()
+    logging.getLogger().addHandler(ring)
     layout = layout_of(settings)
+    token = settings.http.token.get_secret_value()
+    api = ApiOptions(settings.http.listen, token) if settings.http.listen else None
     options = mount.MountOptions(
         mountpoint=mounts.check(directory_argument(call.args.mountpoint), layout),
         gc_interval=settings.store.gc_interval,
@@ -59,7 +65,10 @@ def run(call: Call) -> int:
         write_queue=settings.mount.write_queue,
         kernel_read_ahead=settings.mount.kernel_read_ahead,
         allow_other=settings.mount.allow_other,
+        http=api,
+        score=settings.score.expression,
         settings=explain(call.resolved),
+        log=ring,
     )
 
     def ready() -> None:

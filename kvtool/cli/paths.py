@@ -7,9 +7,8 @@ from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import UsageError
 from kvtool.settings.model import Settings
 from kvtool.store import stubs
-from kvtool.store.layout import RESERVED, Layout
-
-_NAME_MAX = 255
+from kvtool.store.layout import Layout
+from kvtool.store.names import stub_path as stub_path
 
 
 def layout_of(settings: Settings) -> Layout:
@@ -20,21 +19,6 @@ def layout_of(settings: Settings) -> Layout:
 def sizes_of(settings: Settings) -> ChunkSizes:
     """The chunk sizes that a new store gets."""
     return ChunkSizes(settings.chunk.min_size, settings.chunk.avg_size, settings.chunk.max_size)
-
-
-def stub_path(layout: Layout, name: str) -> bytes:
-    """The stub of the snapshot `name`, a path relative to the mount. Raises UsageError for other paths."""
-    parts = os.fsencode(name).split(b"/")
-    if (
-        any(part in {b"", b".", b".."} or len(part) > _NAME_MAX for part in parts)
-        or parts[0] == RESERVED
-        or b"\0" in os.fsencode(name)
-    ):
-        raise UsageError(
-            f"{name!r} is not the name of a snapshot",
-            hint="names are relative to the mount, as in chat/turn-1.bin",
-        )
-    return os.path.join(os.fsencode(layout.stubs), *parts)
 
 
 def existing_stub(layout: Layout, name: str) -> bytes:

@@ -12,7 +12,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,12 +37,16 @@ class Collection:
         self.last: Collected | None = None
         self.progress = Progress()
 
-    async def run(self, *, dry_run: bool = False) -> Collected:
-        """One collection. Raises KvtoolError when the mark cannot vouch for every stub, OSError."""
+    async def run(self, *, dry_run: bool = False, begun: Callable[[], None] = lambda: None) -> Collected:
+        """One collection; `begun` is called when its turn has come.
+
+        Raises KvtoolError when the mark cannot vouch for every stub, OSError.
+        """
         async with self._lock:
             meters = self._env.meters
             began, progress = time.monotonic(), self.progress
             progress.began(dry_run=dry_run)
+            begun()
             try:
                 freed = await self._run(dry_run=dry_run)
             except (KvtoolError, OSError) as error:
@@ -71,10 +75,10 @@ class Collection:
             await self.run_logged()
             await trio.sleep(interval)
 
-    async def run_logged(self) -> None:
+    async def run_logged(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """One collection that nobody waits for: what goes wrong is logged."""
         try:
-            await self.run()
+            await self.run(begun=task_status.started)
         except (KvtoolError, OSError) as error:
             log.error("collection: %s", error)
 

@@ -6,17 +6,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from kvtool.errors import KvtoolError
 from kvtool.fs.inodes import Inode
 from kvtool.fs.vfs import Vfs
 from kvtool.store import labels
-
-
-class NoSnapshot(KvtoolError):
-    """There is no snapshot of that name."""
-
-    errno = errno.ENOENT
-    code = "no_snapshot"
+from kvtool.store.names import no_snapshot
 
 
 class Names:
@@ -33,10 +26,17 @@ class Names:
             await self._vfs.unlink(directory.number, last)
             self._vfs.env.name_gone(directory, last, known)
 
-    def label(self, name: bytes, changes: Mapping[str, str | None]) -> None:
-        """Sets labels, or with None removes them. Raises NoSnapshot, UsageError, OSError."""
+    def label(self, name: bytes, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Sets labels, or with None removes them, and returns what there is then.
+
+        Nothing waits between this and a commit's look at the attributes, so neither loses the other's.
+        Raises NoSnapshot, UsageError, OSError.
+        """
         with self._found(name) as (directory, last):
-            labels.change(self._inodes.child_path(directory, last), changes)
+            changed = labels.change(self._inodes.child_path(directory, last), changes)
+            if last in directory.children:
+                self._vfs.env.attributes_changed(directory.children[last])
+            return changed
 
     @contextmanager
     def _found(self, name: bytes) -> Iterator[tuple[Inode, bytes]]:
@@ -46,10 +46,10 @@ class Names:
         try:
             for folder in folders:
                 if not stat.S_ISDIR(self._mode(directory, folder, name)):
-                    raise _none(name)
+                    raise no_snapshot(os.fsdecode(name))
                 directory = self._inodes.child(directory, folder)
             if not stat.S_ISREG(self._mode(directory, last, name)):
-                raise _none(name)
+                raise no_snapshot(os.fsdecode(name))
             yield directory, last
         finally:
             self._inodes.forget(directory)
@@ -59,10 +59,5 @@ class Names:
             return os.lstat(self._inodes.child_path(directory, part)).st_mode
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR}:
-                raise _none(name) from None
+                raise no_snapshot(os.fsdecode(name)) from None
             raise
-
-
-def _none(name: bytes) -> NoSnapshot:
-    shown = os.fsdecode(name).encode("utf-8", "backslashreplace").decode()
-    return NoSnapshot(f"there is no snapshot {shown}", hint="`kvtool inspect` lists them")

@@ -29,6 +29,7 @@ from pyfuse3 import (
 )
 
 from kvtool.errors import KvtoolError
+from kvtool.fs.costs import COMPUTED, Costs
 from kvtool.fs.types import Attr, Caller, Change
 from kvtool.fs.vfs import Vfs
 
@@ -73,8 +74,9 @@ class Operations(pyfuse3.Operations):
     supports_dot_lookup = False
     enable_writeback_cache = False  # it reorders writes and sends pages twice
 
-    def __init__(self, vfs: Vfs, *, owned: bool) -> None:
+    def __init__(self, vfs: Vfs, costs: Costs, *, owned: bool) -> None:
         super().__init__()
+        self._costs = costs
         self._vfs = vfs
         self.meters = vfs.env.meters
         self._owned = owned
@@ -225,6 +227,8 @@ class Operations(pyfuse3.Operations):
         # Before every write the kernel asks for security.capability: the quickest answer there is.
         if name.startswith(b"security."):
             raise FUSEError(ENOATTR)
+        if name in COMPUTED:
+            return await self._costs.xattr(inode, name)
         return self._vfs.getxattr(inode, name)
 
     @_answered
