@@ -40,6 +40,12 @@ class SettingsError(UsageError):
     code = "settings"
 
 
+class OutputFailed(KvtoolError):
+    """Standard output cannot be written. What the command was to do may be done."""
+
+    code = "output"
+
+
 class NoStore(KvtoolError):
     """There is no store at the place named, or the stub tree is not this store's."""
 

@@ -5,14 +5,24 @@ They are made from the dataclasses that the answers are; a test fails when a fil
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
+from kvtool.store.anatomy import Anatomy
 from kvtool.store.findings import Report
+from kvtool.store.kinship import Tree
+from kvtool.store.labels import Labels
+from kvtool.store.snapshots import Listing
 from kvtool.store.verify import Verified
 
 FOLDER = Path(__file__).parents[1] / "schemas"
-ANSWERS: dict[str, type] = {"fsck": Report, "verify": Verified}
+ANSWERS: dict[str, Any] = {
+    "fsck": Report,
+    "inspect": Listing | Anatomy | Tree,
+    "label": Labels,
+    "verify": Verified,
+}
 
 
 def text(command: str) -> str:

@@ -23,7 +23,7 @@ def run(call: Call) -> int:
     from kvtool.store import fetch, stubs
     from kvtool.store.store import Store
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     store = Store.open(layout, writable=False)
     index = stubs.read_index(existing_stub(layout, call.args.name))
     pieces = fetch.read_file(store, index)

@@ -28,7 +28,7 @@ class _Task:
 
 def run(call: Call) -> int:
     """Stores each file. With --dry-run also beside a running mount, else under the lock."""
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     files: list[str] = call.args.files
     if call.args.name is not None and len(files) > 1:
         raise UsageError("--name goes with one file", hint="store the files one by one")
@@ -55,7 +55,7 @@ def _dry_run(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
     from kvtool.store.ingest import Saved, ingest_file
     from kvtool.store.store import Store
 
-    store = Store.open(layout_of(call.settings), writable=False)
+    store = Store.open(layout_of(call.values), writable=False)
     rows = []
     for task in tasks:
         with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:
@@ -69,14 +69,14 @@ def _store(call: Call, tasks: list[_Task]) -> list[dict[str, Any]]:
     from kvtool.store import recover, stubs
     from kvtool.store.ingest import ingest_file
 
-    layout = layout_of(call.settings)
-    sync = call.settings.store.durability == "power"
+    layout = layout_of(call.values)
+    sync = call.values["store.durability"] == "power"
     rows = []
-    with recover.writer(layout, sync=sync, create=sizes_of(call.settings)) as (store, _, _):
+    with recover.writer(layout, sync=sync, create=sizes_of(call.values)) as (store, _, _):
         for task in tasks:
             if os.path.isdir(task.path):
                 raise UsageError(
-                    f"{task.name!r} is a directory in {layout.stubs}", hint="choose another --name"
+                    f"'{task.name}' is a directory in {layout.stubs}", hint="choose another --name"
                 )
             os.makedirs(os.path.dirname(task.path), exist_ok=True)
             with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from kvtool.cli.call import Call, printable
+from kvtool.cli.call import Call
 from kvtool.cli.paths import layout_of
+from kvtool.core.text import printable
 from kvtool.errors import Damage, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def run(call: Call) -> int:
         if getattr(args, flag) and not args.repair:
             raise UsageError(f"--{flag.replace('_', '-')} goes with --repair")
     # What store.toml says must not matter: it may be what is damaged.
-    layout = layout_of(call.settings_without_store)
+    layout = layout_of(call.values_without_store)
     shown = "repair: {repair}" if args.repair else ""
     if args.repair and not args.dry_run:
         report = repair(layout, adopt_stubs=args.adopt_stubs, quarantine_snapshots=args.quarantine_snapshots)

@@ -23,7 +23,7 @@ def run(call: Call) -> int:
     from kvtool.store.collect import Collected
     from kvtool.store.store import Store
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     dry_run = bool(call.args.dry_run)
     store_layout.open_existing(layout)
     leftovers = 0

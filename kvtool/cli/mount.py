@@ -42,11 +42,11 @@ def run(call: Call) -> int:
             hint="apt-get install fuse3 libfuse3-dev pkg-config gcc, pip install pyfuse3",
         ) from error
     from kvtool.store import mounts, recover
-    from kvtool.store.child import LOG_FORMAT
+    from kvtool.store.child import log_to_stderr
 
-    logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr, level=settings.log.level.upper())
+    log_to_stderr(settings.log.level.upper())
     logging.getLogger("pyfuse3").setLevel(max(logging.INFO, logging.getLogger().level))
-    layout = layout_of(settings)
+    layout = layout_of(call.values)
     options = mount.MountOptions(
         mountpoint=mounts.check(directory_argument(call.args.mountpoint), layout),
         gc_interval=settings.store.gc_interval,
@@ -65,7 +65,7 @@ def run(call: Call) -> int:
             os.close(call.args.ready_fd)
 
     sync = settings.store.durability == "power"
-    with recover.writer(layout, sync=sync, create=sizes_of(settings)) as writer:
+    with recover.writer(layout, sync=sync, create=sizes_of(call.values)) as writer:
         if call.args.ready_fd is not None:
             _log_to(layout.log)
         if text := str(writer.recovered):
@@ -84,7 +84,7 @@ def _log_to(path: Path) -> None:
 
 def _in_background(call: Call) -> int:
     """Starts this command again, on its own, and waits for its word that it serves."""
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     log_path = layout.log
     ours, theirs = os.pipe()
     own = ["--ready-fd", str(theirs)]  # in front, where no `--` can stand before it

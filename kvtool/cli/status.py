@@ -15,7 +15,7 @@ def run(call: Call) -> int:
     """Asks the mount; exit code 1 when there is none, 10 when there is no store."""
     from kvtool.store import control, format
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     format.read(layout.format)
     status = control.ask(layout, "status")
     status.pop("command")

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from kvtool.cli.call import Call, printable
+from kvtool.cli.call import Call
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.cli.progress import progress
+from kvtool.core.text import printable
 from kvtool.core.units import format_size
 from kvtool.errors import Damage, KvtoolError, reason
 
@@ -34,7 +35,7 @@ def run(call: Call) -> int:
     from kvtool.store.store import Store
     from kvtool.store.verify import Verification
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     store = Store.open(layout, writable=False)
     paths = [existing_stub(layout, name) for name in dict.fromkeys(call.args.names)]
     work = Verification(store, paths or None)

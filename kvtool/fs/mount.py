@@ -23,7 +23,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import badlist
+from kvtool.store import badlist, labels, names
 from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
@@ -80,6 +80,11 @@ class _MountedFiles(Environment):
             await trio.to_thread.run_sync(pyfuse3.invalidate_inode, number)
 
 
+def _forget_attributes(number: int) -> None:
+    with suppress(OSError):  # the kernel does not know it any more
+        pyfuse3.invalidate_inode(number, attr_only=True)
+
+
 class _Mount:
     def __init__(self, store: Store, lock_fd: int, options: MountOptions, ready: Callable[[], None]) -> None:
         self._store = store
@@ -105,6 +110,7 @@ class _Mount:
                         "status": self._status,
                         "gc": self._gc,
                         "condemn": self._condemn,
+                        "label": self._label,
                         "umount": self._umount,
                     }
                     control = ControlServer(self._store.layout, commands)
@@ -228,6 +234,16 @@ class _Mount:
 
     async def _condemn(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"marked": await self._worker.condemn(badlist.from_json(request["copies"]))}
+
+    async def _label(self, request: dict[str, Any]) -> dict[str, Any]:
+        layout = self._store.layout
+        path = names.existing_stub(layout, request["name"])
+        # Nothing waits between this and a commit's look at the attributes, so neither loses the other's.
+        changed = labels.change(path, request["changes"])
+        inode = self._env.inodes.known(path)
+        if inode is not None:  # the kernel has its ctime
+            await trio.to_thread.run_sync(_forget_attributes, inode.number)
+        return {"labels": changed}
 
     async def _umount(self, _request: dict[str, Any]) -> dict[str, Any]:
         self._stopping.set()

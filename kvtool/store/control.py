@@ -1,6 +1,7 @@
 """The client's end of the control socket of a running mount: one JSON object a line each way.
 
 Requests: `{"command": "status"}`, `{"command": "gc", "dry_run": false}`, `{"command": "umount"}`,
+`{"command": "label", "name": "chat.bin", "changes": {"project": "demo", "old": null}}`,
 `{"command": "condemn", "copies": [[pack in hex, chunk id in hex, offset, bytes]]}`. Answers: the command's
 fields, or `{"error": {"message", "exit"}}`. After `umount` the mount closes the connection when it is gone.
 """
