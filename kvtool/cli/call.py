@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, NoStore, OutputFailed, reason
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def to_json(data: dict[str, Any]) -> str:
 
 def _checked(resolved: "Resolved") -> "Resolved":
     for warning in resolved.warnings:
-        say(f"warning: {warning}")
+        say(f"warning: {printable(warning)}")
     if resolved.problems:
         _ = resolved.settings  # raises, with all of them in words
     return resolved

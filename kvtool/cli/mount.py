@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import directory_argument, layout_of, sizes_of
+from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, UsageError
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--background",
         action="store_true",
         help="return once it is mounted; it logs to mount.log in the store",
+    )
+    examples(
+        parser,
+        ("kvtool mount /srv/kv/mnt --background", "returns when it serves"),
+        ("kvtool mount /srv/kv/mnt --store.path /srv/kv", "in the foreground, until Ctrl-C or kvtool umount"),
     )
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
 
@@ -103,7 +110,7 @@ def _in_background(call: Call) -> int:
     if readable and os.read(ours, 16):
         call.emit(
             {"mountpoint": call.args.mountpoint, "store": str(layout.root), "pid": process.pid},
-            f"{layout.root} on {call.args.mountpoint} (process {process.pid}, log {log_path})",
+            printable(f"{layout.root} on {call.args.mountpoint} (process {process.pid}, log {log_path})"),
         )
         return 0
     if not readable:

@@ -3,12 +3,15 @@
 import argparse
 
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
+from kvtool.core.text import printable
 from kvtool.core.units import format_size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Has no arguments of its own."""
+    examples(parser, ("kvtool status", "open files, unfinished saves, what was saved and what of it was new"))
 
 
 def run(call: Call) -> int:
@@ -23,9 +26,10 @@ def run(call: Call) -> int:
     stored, saved, new = (format_size(status[key]) for key in ("pack_bytes", "bytes_saved", "bytes_new"))
     text = "\n".join(
         [
-            f"store       {status['store']}",
-            f"stubs       {status['stubs']}",
-            f"mounted on  {status['mountpoint']} for {status['seconds']:.0f} s (process {status['pid']})",
+            f"store       {printable(status['store'])}",
+            f"stubs       {printable(status['stubs'])}",
+            f"mounted on  {printable(status['mountpoint'])} for {status['seconds']:.0f} s"
+            f" (process {status['pid']})",
             f"stored      {stored} in {status['packs']} packs, {status['chunks']} chunks",
             f"saved       {saved} since the start, {new} of it new, {format_size(shared)} already there",
             f"files       {status['open_files']} open, {status['unfinished_saves']} saves unfinished",

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.cli.progress import progress
 from kvtool.core.text import printable
@@ -28,6 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair", action="store_true", help="have the next save of the same bytes replace what is damaged"
     )
+    examples(
+        parser,
+        ("kvtool verify", "hash every chunk, on all cores; also beside a mount"),
+        ("kvtool verify chat.bin", "what one snapshot needs"),
+        ("kvtool verify --repair", "have the next save of the same bytes replace what is damaged"),
+    )
 
 
 def run(call: Call) -> int:
@@ -39,8 +46,8 @@ def run(call: Call) -> int:
     store = Store.open(layout, writable=False)
     paths = [existing_stub(layout, name) for name in dict.fromkeys(call.args.names)]
     work = Verification(store, paths or None)
-    with progress(call, "verify", work.total) as done:
-        found = work.run(done)
+    with progress(call, "verify", work.total) as watch:
+        found = work.run(watch.done)
     if call.args.repair and work.copies:
         try:
             found = replace(found, marked=_mark(layout, work.copies))
