@@ -40,6 +40,12 @@ class SettingsError(UsageError):
     code = "settings"
 
 
+class OutputFailed(KvtoolError):
+    """Standard output cannot be written. What the command was to do may be done."""
+
+    code = "output"
+
+
 class NoStore(KvtoolError):
     """There is no store at the place named, or the stub tree is not this store's."""
 
@@ -129,8 +135,3 @@ def reason(error: OSError) -> str:
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
     text = error.strerror or str(error)
     return f"{name}: {text}" if name else text
-
-
-def printable(text: str) -> str:
-    """`text` with what is no visible character escaped: names may hold line breaks and terminal escapes."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

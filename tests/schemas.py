@@ -17,7 +17,11 @@ from kvtool.cli import answers
 from kvtool.errors import KvtoolError
 from kvtool.settings.explain import Explanation, Page
 from kvtool.settings.schema import settings_schema
+from kvtool.store.anatomy import Anatomy
 from kvtool.store.findings import Report
+from kvtool.store.kinship import Tree
+from kvtool.store.labels import Labels
+from kvtool.store.snapshots import Listing
 from kvtool.store.status import Status
 from kvtool.store.verify import Verified
 
@@ -27,12 +31,15 @@ FOLDER = Path(__file__).parents[1] / "schemas"
 ANSWERS: dict[str, tuple[str, Any]] = {
     "cat": ("kvtool cat --output --json", answers.Restored),
     "chunk": ("kvtool chunk --json", answers.Stored),
+    "completion": ("kvtool completion --json", answers.Script),
     "config-init": ("kvtool config --init --json", answers.Written),
     "errors": ("any command with --json that fails", answers.Failed),
     "explain": ("kvtool config --explain [KEY] --json", Explanation | Page),
     "fsck": ("kvtool fsck --json", Report),
     "gc": ("kvtool gc --json", answers.Freed),
-    "inspect": ("kvtool inspect [NAME] --json", answers.Listing | answers.Inspected),
+    "inspect": ("kvtool inspect [NAME | --tree] --json", Listing | Anatomy | Tree),
+    "label": ("kvtool label --json", Labels),
+    "man": ("kvtool man --json", answers.Manual | answers.Manuals),
     "mount": ("kvtool mount --background --json", answers.Mounted),
     "status": ("kvtool status --json", Status),
     "umount": ("kvtool umount --json", answers.Unmounted),

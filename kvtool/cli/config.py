@@ -8,7 +8,8 @@ from typing import Any
 import tomli_w
 
 from kvtool.cli.call import Call
-from kvtool.errors import KvtoolError, SettingsError, UsageError, printable
+from kvtool.core.text import printable
+from kvtool.errors import KvtoolError, SettingsError, UsageError
 from kvtool.settings.explain import changed, explain, explain_key, problems_of
 from kvtool.settings.fields import FIELDS, read, toml_value
 from kvtool.settings.kinds import REDACTED

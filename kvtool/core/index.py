@@ -66,10 +66,13 @@ class Index:
         """The bytes of chunk `i`."""
         return self.ends[i] - (self.ends[i - 1] if i else 0)
 
+    def id_list(self) -> list[bytes]:
+        """The id of each chunk."""
+        return [self.ids[at : at + ID_SIZE] for at in range(0, len(self.ids), ID_SIZE)]
+
     def chunks(self) -> Iterator[tuple[bytes, int]]:
         """(id, length) of each chunk."""
-        ids = [self.ids[at : at + ID_SIZE] for at in range(0, len(self.ids), ID_SIZE)]
-        return zip(ids, map(sub, self.ends, chain((0,), self.ends)), strict=False)
+        return zip(self.id_list(), map(sub, self.ends, chain((0,), self.ends)), strict=False)
 
     def head(self, count: int) -> "Index":
         """The first `count` chunks alone."""
@@ -134,10 +137,9 @@ def decode(data: bytes) -> Index:
     if sys.byteorder == "big":
         words.byteswap()
     ends = words[::5]
-    start = 0
-    for i, end in enumerate(ends):
-        if not 0 < end - start <= sizes.max_size:
-            raise IndexDamaged(f"chunk {i} of the index is {end - start} bytes long")
-        start = end
+    lengths = list(map(sub, ends, chain((0,), ends)))
+    for wrong in {min(lengths), max(lengths)} if lengths else ():
+        if not 0 < wrong <= sizes.max_size:
+            raise IndexDamaged(f"chunk {lengths.index(wrong)} of the index is {wrong} bytes long")
     ids = b"".join([data[pos : pos + ID_SIZE] for pos in range(_HEADER.size + 8, table_end, _ENTRY.size)])
     return Index(sizes, ends, ids)

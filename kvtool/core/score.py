@@ -125,7 +125,7 @@ class Score:
         """The score of one snapshot; 0 where the expression has none (a division by zero, say)."""
         try:
             value = float(self._evaluate(self._tree.body, facts))
-        except (ArithmeticError, TypeError, ValueError):
+        except (ArithmeticError, TypeError, ValueError, RecursionError):
             return 0.0
         return round(value, 3) if math.isfinite(value) else 0.0
 
@@ -135,8 +135,8 @@ class Score:
         except SyntaxError as error:
             # 0 stands for the end.
             raise self._error((error.offset or len(self._line) + 1) - 1, error.msg) from None
-        except (MemoryError, RecursionError, ValueError) as error:
-            raise self._error(0, str(error) or "too deep") from None
+        except (MemoryError, RecursionError):
+            raise self._error(0, "too deep") from None
 
     def _check(self, node: ast.AST) -> None:
         """Refuses what the expression may not contain, wherever in it."""
@@ -156,6 +156,8 @@ class Score:
         """Evaluates it for a snapshot as they are: what fails then would fail for every one."""
         try:
             value = self._evaluate(self._tree.body, _SAMPLE)
+        except RecursionError:
+            raise self._error(0, "too deep") from None
         except Exception as error:
             node, reason = self._culprit(self._tree.body) or (self._tree.body, error)
             raise self._at(node, str(reason.args[-1] if reason.args else reason)) from None

@@ -46,10 +46,10 @@ class Names:
         try:
             for folder in folders:
                 if not stat.S_ISDIR(self._mode(directory, folder, name)):
-                    raise no_snapshot(os.fsdecode(name))
+                    raise no_snapshot(self._vfs.env.store.layout, os.fsdecode(name))
                 directory = self._inodes.child(directory, folder)
             if not stat.S_ISREG(self._mode(directory, last, name)):
-                raise no_snapshot(os.fsdecode(name))
+                raise no_snapshot(self._vfs.env.store.layout, os.fsdecode(name))
             yield directory, last
         finally:
             self._inodes.forget(directory)
@@ -59,5 +59,5 @@ class Names:
             return os.lstat(self._inodes.child_path(directory, part)).st_mode
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR}:
-                raise no_snapshot(os.fsdecode(name)) from None
+                raise no_snapshot(self._vfs.env.store.layout, os.fsdecode(name)) from None
             raise

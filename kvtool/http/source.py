@@ -6,29 +6,19 @@ All of it blocks, so it runs in threads; what reads every stub is done once at a
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import trio
 
 from kvtool.core.score import Score
-from kvtool.core.usage import live_bytes
 from kvtool.store import control
 from kvtool.store.kinship import Tree, prefix_tree
 from kvtool.store.layout import Layout
-from kvtool.store.snapshots import Listing, describe_all, read_indexes
+from kvtool.store.snapshots import Overview, overview
 from kvtool.store.store import Store
 
 T = TypeVar("T")
 _READERS = 4  # requests about single snapshots that are served at once
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """All snapshots, and the bytes of all chunks that any of them needs."""
-
-    listing: Listing
-    live_bytes: int
 
 
 class Source:
@@ -63,9 +53,7 @@ class Source:
         return await trio.to_thread.run_sync(run, limiter=self._reading)
 
     def _overview(self) -> Overview:
-        found = read_indexes(self.layout)
-        listing = describe_all(found, self.score, self._token_counts)
-        return Overview(listing, live_bytes(found.of.values()))
+        return overview(self.layout, self.score, self._token_counts)
 
     def _tree(self) -> Tree:
         store = Store.open(self.layout, writable=False)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, get_args
 from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from kvtool.core.text import printable
 from kvtool.core.units import exact_size, format_duration, format_size
-from kvtool.errors import printable
 from kvtool.settings.kinds import REDACTED, Kind, KindName
 from kvtool.settings.sections import SECTIONS
 

@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtool.errors import KvtoolError, SettingsError, printable, reason
+from kvtool.core.text import printable
+from kvtool.errors import KvtoolError, SettingsError, reason
 from kvtool.settings.fields import FIELDS, read, show
 from kvtool.settings.relations import RELATIONS
 from kvtool.settings.sections import SECTIONS, default_store_path

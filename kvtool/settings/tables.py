@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvtool.errors import printable
+from kvtool.core.text import printable
 from kvtool.settings.fields import short_path
 
 _HEADER = ("SETTING", "VALUE", "FROM", "WHERE", "INSTEAD OF")

@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import Secret, ValidationError
 
 from kvtool.core.toml_text import TomlError, key_lines, parse_toml
 from kvtool.errors import SettingsError
@@ -61,7 +61,17 @@ def values_of(key: str) -> st.SearchStrategy[str]:
         return st.integers(int(limits[0]), int(limits[1])).map(str)
     if kind(key) == "path":
         return st.sampled_from(["/srv/a", "/srv/b", "~/c"])
+    if kind(key) == "address":
+        return st.sampled_from(["", "127.0.0.1:8700", "[::1]:0", "localhost:65535"])
+    if kind(key) == "expression":
+        return st.sampled_from(["size", "idle * 2", "1 if uses else 0"])
+    if kind(key) == "secret":
+        return st.sampled_from(["", "0123456789abcdef", "x" * 256])
     return st.sampled_from(choices(key))
+
+
+def plain(value: Any) -> Any:
+    return value.get_secret_value() if isinstance(value, Secret) else value
 
 
 SOURCES = ("etc", "user", "config", "env", "flag")
@@ -113,7 +123,7 @@ def test_the_highest_layer_wins_and_the_rest_follow_in_order(given: dict[tuple[s
             else:
                 place = (source, env_name(key) if source == "env" else f"--{key}")
             expected.append((given[source, key], *place))
-        chain = [(each.value, each.layer, each.where) for each in (origin, *origin.overridden)]
+        chain = [(plain(each.value), each.layer, each.where) for each in (origin, *origin.overridden)]
         assert chain[:-1] == expected
         assert chain[-1][1:] == ("default", "")
         assert resolved.values[key] == read(key, chain[0][0])

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0, generate_late
 from prometheus_client.registry import Collector
 
 from kvtool.http.parameters import SourceOf
-from kvtool.http.source import Overview
+from kvtool.store.snapshots import Overview
 
 router = APIRouter(tags=["mount"])
 _AGE = 60.0  # seconds that the recount of all snapshots may be old

@@ -112,7 +112,7 @@ async def unique_bytes(source: SourceOf, name: Names) -> Response:
         deleted = {names.existing_stub(store.layout, each): each for each in name}
         indexes = read_indexes(store.layout).of
         if missing := [each for path, each in deleted.items() if path not in indexes]:
-            raise names.no_snapshot(missing[0])
+            raise names.no_snapshot(store.layout, missing[0])
         used = usage(indexes)
         alone = {each: used[path].unique for path, each in deleted.items()}
         return Freed(unique_bytes=freed(indexes, deleted.keys()), snapshots=alone)
