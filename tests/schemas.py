@@ -1,4 +1,4 @@
-"""`python -m tests.schemas` writes schemas/*.json: the settings file, and what commands answer with --json.
+"""`python -m tests.schemas` writes schemas/*.json: the settings file, answers to --json, the HTTP API.
 
 They are made from the dataclasses that the answers are; a test fails when a file is not what would be made.
 `check` is for tests of commands: an answer must be as its schema says, and have nothing that it does not say.
@@ -45,12 +45,13 @@ ANSWERS: dict[str, tuple[str, Any]] = {
     "umount": ("kvtool umount --json", answers.Unmounted),
     "verify": ("kvtool verify --json", Verified),
 }
-NAMES = sorted([*ANSWERS, "settings"])
+NAMES = sorted([*ANSWERS, "openapi", "settings"])
 
 
 def text(name: str) -> str:
     """A schema as the file has it."""
-    return json.dumps(settings_schema() if name == "settings" else _answer(name), indent=2) + "\n"
+    makers = {"settings": settings_schema, "openapi": _openapi}
+    return json.dumps(makers[name]() if name in makers else _answer(name), indent=2) + "\n"
 
 
 def name_of(arguments: list[str]) -> str:
@@ -73,6 +74,12 @@ def _validator(name: str) -> Any:
 
     schema = json.loads((FOLDER / f"{name}.json").read_text())
     return jsonschema.validators.validator_for(schema)(schema)
+
+
+def _openapi() -> dict[str, Any]:
+    from kvtool.http.app import create_app
+
+    return create_app(None).openapi()
 
 
 def _answer(name: str) -> dict[str, Any]:

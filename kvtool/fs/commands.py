@@ -119,7 +119,7 @@ class Commands:
             isinstance(each, str | None) for each in changes.values()
         ):
             raise UsageError("changes are an object of texts and nulls")
-        return {"labels": Names(self.vfs).label(_name(request), changes)}
+        return {"labels": await Names(self.vfs).label(_name(request), changes)}
 
     async def condemn(self, request: dict[str, Any]) -> dict[str, Any]:
         """Has copies of chunks that are damaged forgotten."""

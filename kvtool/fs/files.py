@@ -56,10 +56,10 @@ class Environment:
     def drop_cached(self, inode: Inode) -> None:
         """Has the kernel forget the file's pages; a mount overrides it."""
 
-    def attributes_changed(self, inode: Inode) -> None:
+    async def attributes_changed(self, inode: Inode) -> None:
         """Has the kernel forget a file's times and mode; a mount overrides it."""
 
-    def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
+    async def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
         """Has the kernel forget a name that went otherwise than at its request; a mount overrides it."""
 
 

@@ -86,24 +86,20 @@ class _MountedFiles(Environment):
         # In a thread, since it waits for pages that the request at hand may have locked.
         self.nursery.start_soon(self._invalidate, inode.number)
 
-    def attributes_changed(self, inode: Inode) -> None:
-        self.nursery.start_soon(self._invalidate, inode.number, True)
+    async def attributes_changed(self, inode: Inode) -> None:
+        await self._invalidate(inode.number, attr_only=True)
 
-    def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
-        self.nursery.start_soon(self._forget, directory.number, name, inode.number if inode else 0)
-
-    async def _forget(self, directory: int, name: bytes, inode: int) -> None:
-        def tell() -> None:
-            pyfuse3.invalidate_entry(directory, name, inode)
-            # The times of the one have changed, and the number of names of the other.
-            pyfuse3.invalidate_inode(directory, attr_only=True)
-            if inode:
-                pyfuse3.invalidate_inode(inode, attr_only=True)
-
+    async def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
+        # By numbers: the inodes may be forgotten meanwhile.
+        parent, child = directory.number, inode.number if inode is not None else 0
         with suppress(OSError):  # the kernel does not know it any more
-            await trio.to_thread.run_sync(tell)
+            await trio.to_thread.run_sync(pyfuse3.invalidate_entry, parent, name, child)
+        # The times of the one have changed, and the number of names of the other.
+        await self._invalidate(parent, attr_only=True)
+        if child:
+            await self._invalidate(child, attr_only=True)
 
-    async def _invalidate(self, number: int, attr_only: bool = False) -> None:
+    async def _invalidate(self, number: int, *, attr_only: bool = False) -> None:
         with suppress(OSError):  # the kernel does not know it any more
             await trio.to_thread.run_sync(pyfuse3.invalidate_inode, number, attr_only)
 

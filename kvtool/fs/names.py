@@ -24,9 +24,9 @@ class Names:
         with self._found(name) as (directory, last):
             known = directory.children.get(last)
             await self._vfs.unlink(directory.number, last)
-            self._vfs.env.name_gone(directory, last, known)
+            await self._vfs.env.name_gone(directory, last, known)
 
-    def label(self, name: bytes, changes: Mapping[str, str | None]) -> dict[str, str]:
+    async def label(self, name: bytes, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Sets labels, or with None removes them, and returns what there is then.
 
         Nothing waits between this and a commit's look at the attributes, so neither loses the other's.
@@ -35,7 +35,7 @@ class Names:
         with self._found(name) as (directory, last):
             changed = labels.change(self._inodes.child_path(directory, last), changes)
             if last in directory.children:
-                self._vfs.env.attributes_changed(directory.children[last])
+                await self._vfs.env.attributes_changed(directory.children[last])
             return changed
 
     @contextmanager

@@ -5,12 +5,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.convertors import Convertor, register_url_convertor
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from kvtool import __version__
 from kvtool.errors import KvtoolError, reason
 from kvtool.http.answers import Failed, failed, status_of
+from kvtool.http.routes import collection, logs, metrics, snapshots, status
 from kvtool.http.source import Source
 
 _ABOUT = """What `kvtool mount` serves with `http.listen` set. Sizes are bytes; times are ISO 8601 in UTC, ""
@@ -20,31 +22,21 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": Failed, "description": "A name or a value that cannot be"},
     401: {"model": Failed, "description": "Without the right token"},
     403: {"model": Failed, "description": "From the page of another site, or http.token is not set"},
+    404: {"model": Failed, "description": "No such snapshot, or no such path"},
+    408: {"model": Failed, "description": "The body did not arrive in time"},
+    413: {"model": Failed, "description": "The body is too large"},
+    421: {"model": Failed, "description": "The Host header names another server"},
     422: {"model": Failed, "description": "A parameter or a body that is not as described"},
     500: {"model": Failed, "description": "It failed; the message says why"},
     503: {"model": Failed, "description": "The mount does not answer, or too many requests at once"},
 }
 
 
-class _NameConvertor(Convertor[str]):
-    """The rest of the path as a snapshot's name: of any bytes, line breaks too."""
-
-    regex = r"[\s\S]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
-
-
-register_url_convertor("snapshot", _NameConvertor())
+_ROUTERS = [module.router for module in (snapshots, collection, status, logs, metrics)]
 
 
 def create_app(source: Source | None) -> FastAPI:
     """The application on `source`; without one it can only describe itself."""
-    from kvtool.http.routes import collection, logs, metrics, snapshots, status
-
     app = FastAPI(
         title="kvtool",
         version=__version__,
@@ -55,8 +47,8 @@ def create_app(source: Source | None) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.source = source
-    for module in (snapshots, collection, status, logs, metrics):
-        app.include_router(module.router)
+    for router in _ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(KvtoolError, _on_error)
     app.add_exception_handler(OSError, _on_os_error)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -76,10 +68,15 @@ async def _on_os_error(_request: Request, error: Exception) -> Response:
     return failed(503 if busy else 500, "os", reason(error))
 
 
-async def _on_http_error(_request: Request, error: Exception) -> Response:
+async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     response = failed(error.status_code, "http", str(error.detail))
-    response.headers.update(error.headers or {})
+    if error.status_code == 405:  # one path has several routes, a method each
+        routes = [route for router in _ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+        matching = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
+        response.headers["allow"] = ", ".join(
+            sorted({each for route in matching for each in route.methods or ()})
+        )
     return response
 
 

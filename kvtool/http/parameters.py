@@ -3,12 +3,29 @@
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request, Security
+from fastapi.security import HTTPBearer
+from starlette.convertors import Convertor, register_url_convertor
 
 from kvtool.http.source import Source
 
 PAGE_MAX = 1000
 NAMES_MAX = 1000
+
+
+class _NameConvertor(Convertor[str]):
+    """The rest of the path as a snapshot's name: of any bytes, line breaks too."""
+
+    regex = r"[\s\S]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("snapshot", _NameConvertor())
 
 
 def _source(request: Request) -> Source:
@@ -26,6 +43,8 @@ def _names(
     return list(dict.fromkeys(value for key, value in pairs if key == "name"))
 
 
+# The token is asked for by `access`, before any route runs; this tells of it in the API's description.
+Changes = Security(HTTPBearer(auto_error=False, description="http.token", scheme_name="token"))
 SourceOf = Annotated[Source, Depends(_source)]
 # Of type Any, since a text that pydantic takes has no bytes that are no UTF-8.
 Name = Annotated[

@@ -19,7 +19,7 @@ class Patience:
     Who does not take an answer is cut off by the kernel (`fs.api`).
     """
 
-    head: float = 10.0
+    head: float = 5.0
     piece: float = 60.0
     end: float = 1.0
 

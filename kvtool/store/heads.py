@@ -1,5 +1,6 @@
 """The token lists that snapshots of llama.cpp begin with, read from the packs."""
 
+import hashlib
 from collections.abc import Mapping
 
 from kvtool.core import tokens
@@ -25,14 +26,20 @@ def token_counts(
 ) -> dict[bytes, int]:
     """How many tokens each snapshot has, 0 for what is no file of llama.cpp. Raises NoStore, OSError.
 
-    `known` keeps the counts by the snapshots' first chunks, where they stand, for the next time.
+    `known` has the counts by content of the last time, and is brought up to date.
     """
+    contents = {path: hashlib.sha256(index.ids).digest() for path, index in snapshots.items()}
+    before = dict(known)
+    known.clear()
     store = Store.open(layout, writable=False)
     try:
-        for index in snapshots.values():
-            if len(index) and index.id(0) not in known:
+        for path, index in snapshots.items():
+            key = contents[path]
+            if key in before:
+                known[key] = before[key]
+            elif key not in known:
                 head = read_tokens(store, index)
-                known[index.id(0)] = len(head.tokens) if head is not None else 0
+                known[key] = len(head.tokens) if head is not None else 0
     finally:
         store.close()
-    return {path: known[index.id(0)] if len(index) else 0 for path, index in snapshots.items()}
+    return {path: known[key] for path, key in contents.items()}

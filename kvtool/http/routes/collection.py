@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, ConfigDict
 
 from kvtool.http.answers import answer
-from kvtool.http.parameters import SourceOf
+from kvtool.http.parameters import Changes, SourceOf
 from kvtool.store.collect import Collected
 from kvtool.store.progress import Progress
 
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1", tags=["collection"])
 class GcRequest(BaseModel):
     """With `dry_run` nothing is changed, and the answer is what would be."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     dry_run: bool = False
 
@@ -30,7 +30,7 @@ async def gc_progress(source: SourceOf) -> Response:
 _STARTED: dict[int | str, dict[str, Any]] = {202: {"model": Progress, "description": "It runs"}}
 
 
-@router.post("/gc", response_model=Collected, responses=_STARTED)
+@router.post("/gc", response_model=Collected, responses=_STARTED, dependencies=[Changes])
 async def start_gc(source: SourceOf, request: Annotated[GcRequest, Body()] = GcRequest()) -> Response:  # noqa: B008
     """Frees the space of chunks that no snapshot needs. No snapshot is deleted.
 

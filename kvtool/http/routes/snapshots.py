@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kvtool.core.usage import freed, usage
 from kvtool.http.answers import answer, path_to
-from kvtool.http.parameters import Limit, Name, Names, Offset, SourceOf
+from kvtool.http.parameters import Changes, Limit, Name, Names, Offset, SourceOf
 from kvtool.store import anatomy, names
 from kvtool.store.anatomy import Anatomy
 from kvtool.store.pieces import Pieces, pieces
@@ -62,7 +62,7 @@ class Freed:
 class Labels(BaseModel):
     """Labels to set; null removes one, and what is not named stays."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     labels: dict[str, str | None] = Field(min_length=1, max_length=64)
 
@@ -138,7 +138,7 @@ async def chunks(source: SourceOf, name: Name, limit: Limit = 1000, offset: Offs
     )
 
 
-@router.delete("/snapshots/{name:snapshot}", status_code=204)
+@router.delete("/snapshots/{name:snapshot}", status_code=204, dependencies=[Changes])
 async def delete_snapshot(source: SourceOf, name: Name) -> Response:
     """Deletes a snapshot, as rm in the mount does: who has it open keeps it. Collection frees the space."""
     names.stub_path(source.layout, name)
@@ -146,7 +146,7 @@ async def delete_snapshot(source: SourceOf, name: Name) -> Response:
     return Response(status_code=204)
 
 
-@router.patch("/snapshots/{name:snapshot}", response_model=Anatomy)
+@router.patch("/snapshots/{name:snapshot}", response_model=Anatomy, dependencies=[Changes])
 async def label_snapshot(source: SourceOf, name: Name, request: Labels) -> Response:
     """Sets and removes labels, and answers with the snapshot. One that cannot be leaves all as they are."""
     names.stub_path(source.layout, name)
