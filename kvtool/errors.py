@@ -40,12 +40,25 @@ class SettingsError(UsageError):
     code = "settings"
 
 
+class OutputFailed(KvtoolError):
+    """Standard output cannot be written. What the command was to do may be done."""
+
+    code = "output"
+
+
 class NoStore(KvtoolError):
     """There is no store at the place named, or the stub tree is not this store's."""
 
     exit_code = 10
     errno = _errno.ENOENT
     code = "no_store"
+
+
+class NoSnapshot(UsageError):
+    """There is no snapshot of that name."""
+
+    errno = _errno.ENOENT
+    code = "no_snapshot"
 
 
 class StoreFormatError(KvtoolError):

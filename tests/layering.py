@@ -36,6 +36,12 @@ def values_of(key: str) -> st.SearchStrategy[str]:
             return st.integers(int(limits[0]), int(limits[1])).map(str)
         case "path":
             return _PATHS
+        case "address":
+            return st.sampled_from(["", "127.0.0.1:8700", "[::1]:0", "localhost:65535"])
+        case "expression":
+            return st.sampled_from(["size", "idle * 2", "1 if uses else 0"])
+        case "secret":
+            return st.sampled_from(["", "0123456789abcdef", "x" * 256])
         case _:
             return st.sampled_from(choices(key))
 

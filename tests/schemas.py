@@ -1,4 +1,4 @@
-"""`python -m tests.schemas` writes schemas/*.json: the settings file, and what commands answer with --json.
+"""`python -m tests.schemas` writes schemas/*.json: the settings file, answers to --json, the HTTP API.
 
 They are made from the dataclasses that the answers are; a test fails when a file is not what would be made.
 `check` is for tests of commands: an answer must be as its schema says, and have nothing that it does not say.
@@ -17,7 +17,11 @@ from kvtool.cli import answers
 from kvtool.errors import KvtoolError
 from kvtool.settings.explain import Explanation, Page
 from kvtool.settings.schema import settings_schema
+from kvtool.store.anatomy import Anatomy
 from kvtool.store.findings import Report
+from kvtool.store.kinship import Tree
+from kvtool.store.labels import Labels
+from kvtool.store.snapshots import Listing
 from kvtool.store.status import Status
 from kvtool.store.verify import Verified
 
@@ -27,23 +31,27 @@ FOLDER = Path(__file__).parents[1] / "schemas"
 ANSWERS: dict[str, tuple[str, Any]] = {
     "cat": ("kvtool cat --output --json", answers.Restored),
     "chunk": ("kvtool chunk --json", answers.Stored),
+    "completion": ("kvtool completion --json", answers.Script),
     "config-init": ("kvtool config --init --json", answers.Written),
     "errors": ("any command with --json that fails", answers.Failed),
     "explain": ("kvtool config --explain [KEY] --json", Explanation | Page),
     "fsck": ("kvtool fsck --json", Report),
     "gc": ("kvtool gc --json", answers.Freed),
-    "inspect": ("kvtool inspect [NAME] --json", answers.Listing | answers.Inspected),
+    "inspect": ("kvtool inspect [NAME | --tree] --json", Listing | Anatomy | Tree),
+    "label": ("kvtool label --json", Labels),
+    "man": ("kvtool man --json", answers.Manual | answers.Manuals),
     "mount": ("kvtool mount --background --json", answers.Mounted),
     "status": ("kvtool status --json", Status),
     "umount": ("kvtool umount --json", answers.Unmounted),
     "verify": ("kvtool verify --json", Verified),
 }
-NAMES = sorted([*ANSWERS, "settings"])
+NAMES = sorted([*ANSWERS, "openapi", "settings"])
 
 
 def text(name: str) -> str:
     """A schema as the file has it."""
-    return json.dumps(settings_schema() if name == "settings" else _answer(name), indent=2) + "\n"
+    makers = {"settings": settings_schema, "openapi": _openapi}
+    return json.dumps(makers[name]() if name in makers else _answer(name), indent=2) + "\n"
 
 
 def name_of(arguments: list[str]) -> str:
@@ -66,6 +74,12 @@ def _validator(name: str) -> Any:
 
     schema = json.loads((FOLDER / f"{name}.json").read_text())
     return jsonschema.validators.validator_for(schema)(schema)
+
+
+def _openapi() -> dict[str, Any]:
+    from kvtool.http.app import create_app
+
+    return create_app(None).openapi()
 
 
 def _answer(name: str) -> dict[str, Any]:

@@ -91,51 +91,22 @@ class Written:
 
 
 @dataclass(kw_only=True)
-class Listed:
-    """One snapshot in the list of `kvtool inspect`: what deleting it frees, and what it shares."""
+class Script:
+    """`kvtool completion`: for which shell, and the text."""
 
-    name: str
-    size: int
-    chunks: int
-    unique_bytes: int
-    shared_bytes: int
-    uses: int
-    created: str
-    last_used: str
-    labels: dict[str, str]
+    shell: str
+    text: str
 
 
 @dataclass(kw_only=True)
-class DamagedStub:
-    """A stub that cannot be read."""
+class Manual:
+    """`kvtool man`: the page about kvtool as a whole."""
 
-    name: str
-    message: str
-
-
-@dataclass(kw_only=True)
-class Listing:
-    """`kvtool inspect`: all snapshots."""
-
-    snapshots: list[Listed]
-    damaged: list[DamagedStub]
+    page: str
 
 
 @dataclass(kw_only=True)
-class Inspected:
-    """`kvtool inspect NAME`: one snapshot. `tokens` is null where it is no llama.cpp file or is damaged;
-    `packs` and `runs` (of neighbours in one pack) are 0 where a chunk is `missing`, which says which.
-    """
+class Manuals:
+    """`kvtool man --directory`: the files that were written."""
 
-    name: str
-    size: int
-    tokens: int | None
-    chunks: int
-    distinct_chunks: int
-    packs: int
-    runs: int
-    uses: int
-    created: str
-    last_used: str
-    labels: dict[str, str]
-    missing: str | None
+    files: list[str]

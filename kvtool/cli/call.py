@@ -4,18 +4,22 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvtool.core.text import printable as printable
-from kvtool.errors import KvtoolError, NoStore
+from kvtool.errors import KvtoolError, NoStore, OutputFailed, reason
 
 if TYPE_CHECKING:
     from kvtool.settings.layers import Resolved
     from kvtool.settings.model import Settings
     from kvtool.settings.sources import StoreLayer
+
+_NOT_WRITTEN = "the output could not be written: send it elsewhere and run the command again"
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,27 @@ class Call:
         Raises SettingsError with every problem, StoreFormatError for a store.toml that is not usable,
         OSError for one that cannot be read.
         """
-        return _valid(self.resolved)
+        return self._checked.settings
 
     @cached_property
-    def settings_without_store(self) -> "Settings":
-        """The valid settings for a command that also works when the store's own layer is damaged.
+    def values(self) -> Mapping[str, Any]:
+        """The same by key, without pydantic-settings, whose import takes as long as all else.
+
+        Raises what `settings` raises.
+        """
+        return self._checked.values
+
+    @cached_property
+    def values_without_store(self) -> Mapping[str, Any]:
+        """The same for a command that also works when the store's own layer is damaged.
 
         Raises SettingsError with every problem.
         """
-        return _valid(self._layered(None))
+        return _checked(self._layered(None)).values
+
+    @cached_property
+    def _checked(self) -> "Resolved":
+        return _checked(self.resolved)
 
     def _layered(self, store: "StoreLayer | None") -> "Resolved":
         from kvtool.settings.layers import resolve
@@ -76,14 +92,41 @@ class Call:
         except Exception:  # whatever is reported, it must not be hidden by this
             return self.flags.get("log.level") == "debug"
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing but the answer and errors is to be shown."""
+        return self.json or bool(self.args.quiet)
+
     def emit(self, data: dict[str, Any], text: str) -> None:
-        """The answer, on standard output: `data` with --json, else `text`."""
-        print(to_json(data) if self.json else text)
+        """The answer, on standard output: `data` with --json, else `text`. Raises OutputFailed."""
+        with writing_output():
+            print(to_json(data) if self.json else text, flush=True)
 
     def note(self, text: str) -> None:
-        """Progress for people, on standard error; nothing with --json."""
-        if not self.json:
-            print(text, file=sys.stderr)
+        """A word for people, on standard error; nothing with --json or --quiet."""
+        if not self.quiet:
+            say(text)
+
+
+def say(text: str) -> None:
+    """A line on standard error, if there is one that can be written: there is nowhere else to say it."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def writing_output() -> Iterator[None]:
+    """Tells an error of standard output from one of the files that a command reads or writes.
+
+    Raises OutputFailed; BrokenPipeError is let through: whoever reads has enough.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(f"standard output: {reason(error)}", hint=_NOT_WRITTEN) from error
 
 
 def to_json(data: dict[str, Any]) -> str:
@@ -91,10 +134,12 @@ def to_json(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2 if sys.stdout is not None and sys.stdout.isatty() else None)
 
 
-def _valid(resolved: "Resolved") -> "Settings":
+def _checked(resolved: "Resolved") -> "Resolved":
     for warning in resolved.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return resolved.settings
+        say(f"warning: {printable(warning)}")
+    if resolved.problems:
+        _ = resolved.settings  # raises, with all of them in words
+    return resolved
 
 
 def _store_layer(path: Path) -> "StoreLayer":

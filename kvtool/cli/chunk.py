@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from kvtool.cli.answers import Chunked, Stored
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of, sizes_of, stub_path
 from kvtool.cli.progress import progress
+from kvtool.core.text import printable
 from kvtool.core.units import format_size
 from kvtool.errors import UsageError
 
@@ -21,6 +23,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="what to store")
     parser.add_argument("--name", help="the snapshot's name in the mount (default: the file's own name)")
     parser.add_argument("--dry-run", action="store_true", help="say what would be new, store nothing")
+    examples(
+        parser,
+        ("kvtool chunk chat.bin", "store it, without a mount; while one runs, cp it into the mount"),
+        ("kvtool chunk /old/chat.bin --name chat/old.bin", "under another name"),
+        ("kvtool chunk *.bin --dry-run", "what of these files would be new; also beside a mount"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class _Task:
 
 def run(call: Call) -> int:
     """Stores each file. With --dry-run also beside a running mount, else under the lock."""
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     files: list[str] = call.args.files
     if call.args.name is not None and len(files) > 1:
         raise UsageError("--name goes with one file", hint="store the files one by one")
@@ -47,7 +55,7 @@ def run(call: Call) -> int:
     rows = _dry_run(call, tasks) if call.args.dry_run else _store(call, tasks)
     word = "would be new" if call.args.dry_run else "new"
     text = "\n".join(
-        f"{row.name}: {format_size(row.size)} in {row.chunks} chunks,"
+        f"{printable(row.name)}: {format_size(row.size)} in {row.chunks} chunks,"
         f" {format_size(row.new_bytes)} in {row.new_chunks} chunks {word}"
         for row in rows
     )
@@ -59,11 +67,11 @@ def _dry_run(call: Call, tasks: list[_Task]) -> list[Chunked]:
     from kvtool.store.ingest import ingest_file
     from kvtool.store.store import Store
 
-    store = Store.open(layout_of(call.settings), writable=False)
+    store = Store.open(layout_of(call.values), writable=False)
     rows = []
     for task in tasks:
-        with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:
-            saved = ingest_file(store, file, dry_run=True, done=done)
+        with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as watch:
+            saved = ingest_file(store, file, dry_run=True, done=watch.done)
         rows.append(_row(task.name, saved))
     return rows
 
@@ -73,18 +81,21 @@ def _store(call: Call, tasks: list[_Task]) -> list[Chunked]:
     from kvtool.store import recover, stubs
     from kvtool.store.ingest import ingest_file
 
-    layout = layout_of(call.settings)
-    sync = call.settings.store.durability == "power"
+    layout = layout_of(call.values)
+    sync = call.values["store.durability"] == "power"
     rows = []
-    with recover.writer(layout, sync=sync, create=sizes_of(call.settings)) as (store, _, _):
+    with recover.writer(layout, sync=sync, create=sizes_of(call.values)) as (store, _, _):
         for task in tasks:
             if os.path.isdir(task.path):
                 raise UsageError(
-                    f"{task.name!r} is a directory in {layout.stubs}", hint="choose another --name"
+                    f"'{task.name}' is a directory in {layout.stubs}", hint="choose another --name"
                 )
             os.makedirs(os.path.dirname(task.path), exist_ok=True)
-            with open(task.file, "rb") as file, progress(call, task.name, os.path.getsize(task.file)) as done:
-                saved = ingest_file(store, file, done=done)
+            with (
+                open(task.file, "rb") as file,
+                progress(call, task.name, os.path.getsize(task.file)) as watch,
+            ):
+                saved = ingest_file(store, file, done=watch.done)
             index = Index(store.sizes).extended(saved.lengths, saved.ids)
             stubs.replace(stubs.prepare(layout, index, sync=sync), task.path)
             if sync:

@@ -5,8 +5,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from kvtool.cli.call import Call, printable
+from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
+from kvtool.cli.progress import progress
+from kvtool.cli.table import paint
+from kvtool.core.text import printable
 from kvtool.errors import Damage, UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
 _FLAGS = ("dry_run", "adopt_stubs", "quarantine_snapshots")
 _SHOWN_NAMES = 5
+_COLOURS = {"damage": "red", "fixable": "yellow", "info": "dim"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --repair: move the stubs of snapshots that lost bytes to quarantine/stubs/",
     )
+    examples(
+        parser,
+        ("kvtool fsck", "what is damaged; also beside a mount"),
+        ("kvtool fsck --repair --dry-run", "what a repair would do"),
+        ("kvtool fsck --repair", "mend it, without a mount"),
+    )
 
 
 def run(call: Call) -> int:
@@ -42,13 +53,17 @@ def run(call: Call) -> int:
         if getattr(args, flag) and not args.repair:
             raise UsageError(f"--{flag.replace('_', '-')} goes with --repair")
     # What store.toml says must not matter: it may be what is damaged.
-    layout = layout_of(call.settings_without_store)
+    layout = layout_of(call.values_without_store)
     shown = "repair: {repair}" if args.repair else ""
     if args.repair and not args.dry_run:
-        report = repair(layout, adopt_stubs=args.adopt_stubs, quarantine_snapshots=args.quarantine_snapshots)
+        with progress(call, "fsck: repairing"):
+            report = repair(
+                layout, adopt_stubs=args.adopt_stubs, quarantine_snapshots=args.quarantine_snapshots
+            )
         shown = "repair: {repair} ({outcome})"
     else:
-        report = check_store(layout)
+        with progress(call, "fsck", unit="packs and snapshots") as watch:
+            report = check_store(layout, watch=watch)
     call.emit(asdict(report), "\n".join(_lines(report, shown)))
     if not report.clean and not args.repair:
         advice = "`kvtool fsck --repair` mends what can be mended; " if report.mendable else ""
@@ -82,7 +97,7 @@ def _lines(report: "Report", shown: str) -> list[str]:
 
 def _finding_lines(found: "Finding", path: str, shown: str) -> Iterable[str]:
     where = f"{printable(path)}: " if path else ""
-    yield f"{found.severity} {found.code}: {where}{printable(found.message)}"
+    yield f"{paint(found.severity, _COLOURS[found.severity])} {found.code}: {where}{printable(found.message)}"
     if path and found.snapshots:
         names = [printable(name) for name in found.snapshots[:_SHOWN_NAMES]]
         more = len(found.snapshots) - len(names)

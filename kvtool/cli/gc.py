@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from kvtool.cli.answers import Freed
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
+from kvtool.cli.progress import progress
 from kvtool.core.units import format_size
 
 if TYPE_CHECKING:
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("--dry-run", action="store_true", help="say what would be freed, delete nothing")
+    examples(
+        parser,
+        ("kvtool gc", "free what nothing needs; a running mount does it, as it does every hour"),
+        ("kvtool gc --dry-run", "how much that would be"),
+    )
 
 
 def run(call: Call) -> int:
@@ -25,20 +32,23 @@ def run(call: Call) -> int:
     from kvtool.store.collect import Collected
     from kvtool.store.store import Store
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     dry_run = bool(call.args.dry_run)
     store_layout.open_existing(layout)
     leftovers = 0
     try:
-        answer = control.ask(layout, "gc", dry_run=dry_run)
+        with progress(call, "gc: the mount collects"):
+            answer = control.ask(layout, "gc", dry_run=dry_run)
         freed = Collected(answer["packs"], answer["rewritten"], answer["bytes"])
     except control.NotRunning:
         if dry_run:
-            freed = collector.run(Store.open(layout, writable=False), dry_run=True)
+            with progress(call, "gc"):
+                freed = collector.run(Store.open(layout, writable=False), dry_run=True)
             return _answer(call, freed, 0)
         with recover.writer(layout, sync=True) as (store, recovered, _):
             leftovers = recovered.leftovers
-            freed = collector.run(store)
+            with progress(call, "gc") as watch:
+                freed = collector.run(store, watch=watch)
     return _answer(call, freed, leftovers)
 
 

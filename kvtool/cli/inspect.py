@@ -1,159 +1,142 @@
-"""kvtool inspect: list snapshots with what they cost, or show one."""
+"""kvtool inspect: list snapshots with what they cost, show one in depth, or the tree of what they share."""
 
 import argparse
+import fnmatch
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kvtool.cli.call import Call, printable
-from kvtool.cli.paths import existing_stub, layout_of, shown_name
-from kvtool.core.units import format_size
-from kvtool.errors import ChunkMissing, Damage, IndexDamaged
+from kvtool.cli.call import Call, say
+from kvtool.cli.parser import examples
+from kvtool.cli.paths import existing_stub, layout_of
+from kvtool.core.score import Score
+from kvtool.core.text import printable
+from kvtool.core.units import parse_duration
+from kvtool.errors import ChunkMissing, IndexDamaged, UsageError
 from kvtool.store import layout as store_layout
-from kvtool.store import stubs
 from kvtool.store.layout import Layout
+from kvtool.store.snapshots import DamagedStub, Listing, Snapshot, iso_time, list_snapshots
 
 if TYPE_CHECKING:
-    from kvtool.core.index import Index
-    from kvtool.store.store import Store
+    from kvtool.store.kinship import Tree
+
+_LIST_FLAGS = ("sort", "reverse", "match", "label", "unused", "limit")
+
+# Names and labels from A to Z, all else from the largest or the latest down.
+_KEYS: dict[str, Callable[[Snapshot], Any]] = {
+    "name": lambda row: row.name,
+    "size": lambda row: row.size,
+    "unique": lambda row: row.unique_bytes,
+    "shared": lambda row: row.shared_bytes,
+    "uses": lambda row: row.uses,
+    "last-used": lambda row: row.last_used,
+    "created": lambda row: row.created,
+    "labels": lambda row: sorted(row.labels.items()),
+    "score": lambda row: row.score,
+}
+_UPWARD = {"name", "labels"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="show this snapshot (default: list all)")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="show this snapshot in depth")
+    parser.add_argument("--tree", action="store_true", help="show which snapshots' token lists begin alike")
+    group = parser.add_argument_group("which snapshots the list has, and in which order")
+    group.add_argument("--sort", choices=_KEYS, help="by this column, the largest first (default: name)")
+    group.add_argument("--reverse", action="store_true", help="the other way round")
+    group.add_argument("--match", metavar="PATTERN", help="those with such names: * and ? match / too")
+    group.add_argument(
+        "--label",
+        metavar="KEY[=VALUE]",
+        action="append",
+        help="those with this label; given several times, with all of them",
+    )
+    group.add_argument("--unused", metavar="DURATION", help="those neither used nor written for so long")
+    group.add_argument("--limit", metavar="N", type=int, help="no more than N")
+    examples(
+        parser,
+        ("kvtool inspect", "all snapshots: size, what deleting one frees, what it shares"),
+        ("kvtool inspect --sort score --limit 10", "the ten best to delete"),
+        ("kvtool inspect --label project=demo --unused 7d", "what project demo has not used for a week"),
+        ("kvtool inspect chat.bin", "one of them: packs, fragmentation, tokens"),
+        ("kvtool inspect --tree", "which are turns or branches of which conversation"),
+    )
 
 
 def run(call: Call) -> int:
     """Reads the stubs, beside a running mount or without one. Exit code 3 when one is damaged."""
-    layout = layout_of(call.settings)
+    args = call.args
+    if args.name is not None or args.tree:
+        if args.name is not None and args.tree:
+            raise UsageError("--tree is about all snapshots", hint="leave NAME out")
+        if given := [flag for flag in _LIST_FLAGS if getattr(args, flag)]:
+            raise UsageError(
+                f"--{given[0]} goes with the list of snapshots", hint="leave NAME and --tree out"
+            )
+    layout = layout_of(call.values)
     store_layout.open_existing(layout)
-    if call.args.name is not None:
+    if args.name is not None:
         return _show(call, layout)
-    return _list(call, layout)
+    return _show_tree(call, layout) if args.tree else _list(call, layout)
 
 
 def _list(call: Call, layout: Layout) -> int:
-    from kvtool.core.usage import usage
+    from kvtool.cli.inspected import listing_text
 
-    indexes, damaged = {}, []
-    for path in stubs.walk(layout):
-        try:
-            if stubs.get(path, stubs.INCOMPLETE) is None:
-                indexes[path] = stubs.read_index(path)
-        except IndexDamaged as error:
-            damaged.append({"name": shown_name(layout, path), "message": str(error)})
-        except FileNotFoundError:
-            continue  # deleted or renamed while we looked
-    used = usage(indexes)
-    rows = []
-    for path, index in indexes.items():
-        try:
-            attributes = stubs.attributes(path)
-        except FileNotFoundError:
-            continue
-        rows.append(
-            {
-                "name": shown_name(layout, path),
-                "size": index.size,
-                "chunks": len(index),
-                "unique_bytes": used[path].unique,
-                "shared_bytes": used[path].shared,
-                "uses": attributes.uses,
-                "created": attributes.created,
-                "last_used": attributes.last_used,
-                "labels": attributes.labels,
-            }
+    wanted = _filter(call.args)
+    listing = list_snapshots(layout, Score(call.values["score.expression"]))
+    rows = sorted((row for row in listing.snapshots if wanted(row)), key=_KEYS["name"])
+    by = call.args.sort or "name"
+    rows.sort(key=_KEYS[by], reverse=(by not in _UPWARD) != call.args.reverse)
+    shown = Listing(rows[: call.args.limit], listing.damaged)
+    call.emit(asdict(shown), listing_text(shown))
+    return _damaged(call, listing.damaged)
+
+
+def _filter(args: argparse.Namespace) -> Callable[[Snapshot], bool]:
+    """Whether a snapshot is one of those asked for. Raises UsageError."""
+    if args.limit is not None and args.limit < 0:
+        raise UsageError("--limit takes a number of snapshots")
+    unused = parse_duration(args.unused) if args.unused is not None else None
+    # Times in this spelling sort as what they say.
+    before = iso_time(time.time() - unused) if unused is not None else None
+    labels = [text.partition("=") for text in args.label or ()]
+
+    def wanted(row: Snapshot) -> bool:
+        return (
+            (args.match is None or fnmatch.fnmatchcase(row.name, args.match))
+            and all(
+                key in row.labels and (not sign or row.labels[key] == value) for key, sign, value in labels
+            )
+            and (before is None or max(row.created, row.modified, row.last_used) < before)
         )
-    call.emit({"snapshots": rows, "damaged": damaged}, _table(rows))
-    for entry in damaged:
-        call.note(f"damaged: {entry['message']}")
-    return IndexDamaged.exit_code if damaged else 0
 
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    header = ("NAME", "SIZE", "UNIQUE", "SHARED", "USES", "CREATED")
-    cells = [header] + [
-        (
-            printable(row["name"]),
-            format_size(row["size"]),
-            format_size(row["unique_bytes"]),
-            format_size(row["shared_bytes"]),
-            str(row["uses"]),
-            row["created"],
-        )
-        for row in rows
-    ]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = []
-    for name, *numbers, created in cells:
-        columns = [name.ljust(widths[0])]
-        columns += [text.rjust(width) for text, width in zip(numbers, widths[1:-1], strict=True)]
-        lines.append("  ".join([*columns, created]).rstrip())
-    return "\n".join(lines)
+    return wanted
 
 
 def _show(call: Call, layout: Layout) -> int:
-    from kvtool.store import fetch
+    from kvtool.cli.inspected import anatomy_text
+    from kvtool.store.anatomy import dissect
     from kvtool.store.store import Store
 
     path = existing_stub(layout, call.args.name)
-    index = stubs.read_index(path)
-    attributes = stubs.attributes(path)
-    store = Store.open(layout, writable=False)
-    missing = None
-    packs = runs = 0
-    try:
-        placement = fetch.plan_file(store, index).placement
-    except ChunkMissing as error:
-        missing = str(error)
-    else:
-        packs = len(set(placement.packs))
-        runs = sum(
-            i == 0
-            or placement.packs[i] != placement.packs[i - 1]
-            or placement.offsets[i] != placement.offsets[i - 1] + index.length(i - 1)
-            for i in range(len(index))
-        )
-    data = {
-        "name": call.args.name,
-        "size": index.size,
-        "tokens": None if missing else _token_count(store, index),
-        "chunks": len(index),
-        "distinct_chunks": len({chunk_id for chunk_id, _ in index.chunks()}),
-        "packs": packs,
-        "runs": runs,
-        "uses": attributes.uses,
-        "created": attributes.created,
-        "last_used": attributes.last_used,
-        "labels": attributes.labels,
-        "missing": missing,
-    }
-    lines = [
-        f"{key.replace('_', ' '):<16} {_shown(key, value)}"
-        for key, value in data.items()
-        if value is not None
-    ]
-    call.emit(data, "\n".join(lines))
-    return ChunkMissing.exit_code if missing else 0
+    found = dissect(Store.open(layout, writable=False), path, Score(call.values["score.expression"]))
+    call.emit(asdict(found), anatomy_text(found))
+    return ChunkMissing.exit_code if found.missing else 0
 
 
-def _token_count(store: "Store", index: "Index") -> int | None:
-    """The tokens of a llama.cpp snapshot; None for any other file, and where its beginning is damaged."""
-    from kvtool.core import tokens
-    from kvtool.store import fetch
+def _show_tree(call: Call, layout: Layout) -> int:
+    from kvtool.cli.inspected import tree_text
+    from kvtool.store.kinship import prefix_tree
+    from kvtool.store.store import Store
 
-    head = b""
-    try:
-        for piece in fetch.read_file(store, index):
-            head += piece
-            if len(head) >= tokens.header_size(head):
-                break
-        return len(tokens.decode(head).tokens)
-    except (tokens.NoTokens, Damage):
-        return None
+    tree: Tree = prefix_tree(Store.open(layout, writable=False))
+    call.emit(asdict(tree), tree_text(tree))
+    return _damaged(call, tree.damaged)
 
 
-def _shown(key: str, value: Any) -> str:
-    if key == "size":
-        return f"{value} ({format_size(value)})"
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={text}" for name, text in value.items()) or "none"
-    return str(value) if value != "" else "never"
+def _damaged(call: Call, damaged: Sequence[DamagedStub]) -> int:
+    for entry in () if call.json else damaged:
+        say(f"damaged: {printable(entry.message)}")
+    return IndexDamaged.exit_code if damaged else 0

@@ -1,10 +1,5 @@
-"""The console script: finds the subcommand, and turns every error into a line and an exit code.
+"""The console script: finds the subcommand, and turns every error into a line and an exit code."""
 
-A subcommand NAME is the module kvtool.cli.NAME, imported only when it is called: with `configure(parser)`,
-which adds its arguments, and `run(call)`, which returns the exit code.
-"""
-
-import argparse
 import codecs
 import difflib
 import errno
@@ -15,24 +10,12 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
-from typing import Any, NoReturn
 
-from kvtool import __version__
-from kvtool.cli.call import Call, printable, to_json
-from kvtool.errors import KvtoolError, SettingsError, UsageError, reason
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "mount": ("mount the store: snapshots as ordinary files", "Mounting"),
-    "umount": ("finish what is being written and unmount", "Mounting"),
-    "status": ("what the running mount does", "Mounting"),
-    "inspect": ("list snapshots with their sizes, or show one", "Snapshots"),
-    "cat": ("write a snapshot to standard output, without a mount", "Snapshots"),
-    "chunk": ("store a file as a snapshot, without a mount", "Snapshots"),
-    "gc": ("free the space of chunks that nothing needs", "Store"),
-    "fsck": ("check the store for damage, and mend it", "Store"),
-    "verify": ("hash what is stored, and say which snapshots are damaged", "Store"),
-    "config": ("show the settings, and where each comes from", "Store"),
-}
+from kvtool.cli.call import Call, say, to_json, writing_output
+from kvtool.cli.parser import COMMANDS, command_parser, root_parser
+from kvtool.cli.table import paint
+from kvtool.core.text import printable
+from kvtool.errors import KvtoolError, OutputFailed, SettingsError, UsageError, reason
 
 _OS_HINTS = {
     errno.EACCES: "run as the user it belongs to, or choose another place",
@@ -43,58 +26,6 @@ _OS_HINTS = {
     errno.EDQUOT: "free some space on that disk; in a running mount, delete snapshots and run `kvtool gc`",
     errno.EIO: "the disk fails: see what the kernel says (dmesg)",
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are UsageError, and that takes no abbreviated flags."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"`{self.prog} --help` lists what it takes")
-
-
-def root_parser() -> Parser:
-    """The parser for calls without a subcommand: help and version."""
-    lines: list[str] = []
-    for group in dict.fromkeys(group for _, group in COMMANDS.values()):
-        lines += ["", f"{group}:"]
-        lines += [f"  {name:<9} {text}" for name, (text, its) in COMMANDS.items() if its == group]
-    parser = Parser(
-        prog="kvtool",
-        usage="kvtool COMMAND [ARGUMENTS]",
-        description="llama-server's saved slots as ordinary files, stored as content-defined chunks.",
-        epilog="\n".join([*lines[1:], "", "`kvtool COMMAND --help` tells about one command."]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"kvtool {__version__}")
-    return parser
-
-
-def command_parser(name: str) -> Parser:
-    """The parser of one subcommand, a key of COMMANDS: its own arguments, and those that all have."""
-    from kvtool.settings.fields import FIELDS, choices, env_name, kind, show
-
-    parser = Parser(prog=f"kvtool {name}", description=COMMANDS[name][0])
-    import_module(f"kvtool.cli.{name}").configure(parser)
-    parser.add_argument("--json", action="store_true", help="answer in JSON, errors too")
-    parser.add_argument("--config", metavar="FILE", help="read this settings file too, above the other two")
-    # The settings would fill the usage, and are all alike.
-    usage = parser.format_usage().removeprefix("usage: ").rstrip("\n")
-    parser.usage = f"{usage} [--SECTION.KEY VALUE ...]".replace("%", "%%")
-    group = parser.add_argument_group("settings", "`kvtool config --explain` shows where each comes from")
-    for key, field in FIELDS.items():
-        default = "" if field.default_factory else f"default {show(key, field.default)}, "
-        optional: dict[str, Any] = {"nargs": "?", "const": "true"} if kind(key) == "bool" else {}
-        group.add_argument(
-            f"--{key}",
-            default=argparse.SUPPRESS,
-            metavar="|".join(choices(key)) or kind(key).upper(),
-            help=f"{field.description} ({default}{env_name(key)})".replace("%", "%%"),
-            **optional,
-        )
-    return parser
 
 
 def _join_bools(argv: Sequence[str]) -> list[str]:
@@ -127,7 +58,7 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
             raise UsageError(f"arguments stand after the command: kvtool {unknown} ...")
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
-        raise UsageError(f"{unknown!r} is not a command", hint=hint)
+        raise UsageError(f"'{unknown}' is not a command", hint=hint)
     from kvtool.cli.flags import check_flags, take_unknown
     from kvtool.settings.fields import FIELDS
 
@@ -145,18 +76,24 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
 def entry() -> int:
     """Run the command line of this process. Returns the exit code; no exception but SystemExit leaves it."""
     _print_any_name()
+    argv = sys.argv[1:]
     try:
         try:
-            return _run(sys.argv[1:])
+            return _run(argv)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()
-    except OSError as error:
-        # The interpreter flushes again at exit, which must not fail in turn.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):  # whoever reads has enough
-            print(f"kvtool: error: standard output: {reason(error)}", file=sys.stderr)
-        return 1
+                with writing_output():
+                    sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough
+        return _without_output(KvtoolError.exit_code)
+    except OutputFailed as error:
+        return _without_output(_report(error.code, error.message, error.hint, error.exit_code, ()))
+
+
+def _without_output(exit_code: int) -> int:
+    """Keeps the interpreter from failing in turn: it writes what is left at exit. Returns `exit_code`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return exit_code
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -165,7 +102,7 @@ def _run(argv: Sequence[str]) -> int:
         name, call = parse(argv)
         code: int = import_module(f"kvtool.cli.{name}").run(call)
         return code
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputFailed):
         raise
     except KeyboardInterrupt:
         return _report("interrupted", "interrupted", None, 130, argv)
@@ -187,12 +124,8 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
         from kvtool.cli.answers import Failed, Failure
 
         failed = Failed(error=Failure(code=code, message=message, hint=hint, exit=exit_code))
-        try:
+        with writing_output():
             print(to_json(asdict(failed)), flush=True)
-        except OSError as failure:
-            if isinstance(failure, BrokenPipeError):
-                raise
-            # Standard output itself is what fails: there is nowhere to say it.
         return exit_code
     # Several wrong settings are the only message of several lines; elsewhere a line break is part of a name.
     lines = message.split("\n") if code == SettingsError.code else [message]
@@ -200,7 +133,7 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
         lines.append(hint)
     elif hint:
         lines[0] += f"; {hint}"
-    print("kvtool: error: " + "\n".join(map(printable, lines)), file=sys.stderr)
+    say(paint("kvtool: error:", "red", sys.stderr) + " " + "\n".join(map(printable, lines)))
     return exit_code
 
 

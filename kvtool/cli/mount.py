@@ -12,7 +12,9 @@ from pathlib import Path
 
 from kvtool.cli.answers import Mounted
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import directory_argument, layout_of, sizes_of
+from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, UsageError
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="return once it is mounted; it logs to mount.log in the store",
     )
+    examples(
+        parser,
+        ("kvtool mount /srv/kv/mnt --background", "returns when it serves"),
+        ("kvtool mount /srv/kv/mnt --store.path /srv/kv", "in the foreground, until Ctrl-C or kvtool umount"),
+    )
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
 
 
@@ -38,6 +45,8 @@ def run(call: Call) -> int:
         return _in_background(call)
     try:
         from kvtool.fs import mount
+        from kvtool.fs.api import ApiOptions
+        from kvtool.fs.logring import LogRing
     except ImportError as error:
         raise KvtoolError(
             f"cannot load FUSE: {error}",
@@ -45,11 +54,15 @@ def run(call: Call) -> int:
         ) from error
     from kvtool.settings.explain import explain
     from kvtool.store import mounts, recover
-    from kvtool.store.child import LOG_FORMAT
+    from kvtool.store.child import log_to_stderr
 
-    logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr, level=settings.log.level.upper())
+    log_to_stderr(settings.log.level.upper())
     logging.getLogger("pyfuse3").setLevel(max(logging.INFO, logging.getLogger().level))
-    layout = layout_of(settings)
+    ring = LogRing()
+    logging.getLogger().addHandler(ring)
+    layout = layout_of(call.values)
+    token = settings.http.token.get_secret_value()
+    api = ApiOptions(settings.http.listen, token) if settings.http.listen else None
     options = mount.MountOptions(
         mountpoint=mounts.check(directory_argument(call.args.mountpoint), layout),
         gc_interval=settings.store.gc_interval,
@@ -59,7 +72,10 @@ def run(call: Call) -> int:
         write_queue=settings.mount.write_queue,
         kernel_read_ahead=settings.mount.kernel_read_ahead,
         allow_other=settings.mount.allow_other,
+        http=api,
+        score=settings.score.expression,
         settings={},
+        log=ring,
     )
 
     def ready() -> None:
@@ -69,7 +85,7 @@ def run(call: Call) -> int:
             os.close(call.args.ready_fd)
 
     sync = settings.store.durability == "power"
-    with recover.writer(layout, sync=sync, create=sizes_of(settings)) as writer:
+    with recover.writer(layout, sync=sync, create=sizes_of(call.values)) as writer:
         if call.args.ready_fd is not None:
             _log_to(layout.log)
         if text := str(writer.recovered):
@@ -90,7 +106,7 @@ def _log_to(path: Path) -> None:
 
 def _in_background(call: Call) -> int:
     """Starts this command again, on its own, and waits for its word that it serves."""
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     log_path = layout.log
     ours, theirs = os.pipe()
     own = ["--ready-fd", str(theirs)]  # in front, where no `--` can stand before it
@@ -112,7 +128,7 @@ def _in_background(call: Call) -> int:
     if os.read(ours, 16):
         call.emit(
             asdict(Mounted(mountpoint=call.args.mountpoint, store=str(layout.root), pid=process.pid)),
-            f"{layout.root} on {call.args.mountpoint} (process {process.pid}, log {log_path})",
+            printable(f"{layout.root} on {call.args.mountpoint} (process {process.pid}, log {log_path})"),
         )
         return 0
     code = process.wait()

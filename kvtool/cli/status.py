@@ -3,19 +3,22 @@
 import argparse
 
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
+from kvtool.core.text import printable
 from kvtool.core.units import format_duration, format_size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Has no arguments of its own."""
+    examples(parser, ("kvtool status", "open files, unfinished saves, what was saved and what of it was new"))
 
 
 def run(call: Call) -> int:
     """Asks the mount; exit code 1 when there is none, 10 when there is no store."""
     from kvtool.store import control, format
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     format.read(layout.format)
     status = control.ask(layout, "status")
     status.pop("command")
@@ -24,9 +27,9 @@ def run(call: Call) -> int:
     uptime = format_duration(round(status["seconds"]))
     text = "\n".join(
         [
-            f"store       {status['store']}",
-            f"stubs       {status['stubs']}",
-            f"mounted on  {status['mountpoint']} for {uptime} (process {status['pid']})",
+            f"store       {printable(status['store'])}",
+            f"stubs       {printable(status['stubs'])}",
+            f"mounted on  {printable(status['mountpoint'])} for {uptime} (process {status['pid']})",
             f"stored      {stored} in {status['packs']} packs, {status['chunks']} chunks",
             f"saved       {saved} since the start, {new} of it new, {format_size(shared)} already there",
             f"files       {status['open_files']} open, {status['unfinished_saves']} saves unfinished",

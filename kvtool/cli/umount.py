@@ -5,13 +5,16 @@ from dataclasses import asdict
 
 from kvtool.cli.answers import Unmounted
 from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import directory_argument
+from kvtool.core.text import printable
 from kvtool.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("mountpoint", metavar="MOUNTPOINT", help="where the store is mounted")
+    examples(parser, ("kvtool umount /srv/kv/mnt", "returns when all is committed"))
 
 
 def run(call: Call) -> int:
@@ -33,5 +36,5 @@ def run(call: Call) -> int:
         # Its process was killed: nothing is left to finish.
         mounts.take_down(place)
     answer = Unmounted(mountpoint=str(place), store=str(mounted.store))
-    call.emit(asdict(answer), f"{mounted.store} is no longer on {place}")
+    call.emit(asdict(answer), printable(f"{mounted.store} is no longer on {place}"))
     return 0

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from kvtool.cli.call import Call, printable
+from kvtool.cli.call import Call
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.cli.progress import progress
+from kvtool.core.text import printable
 from kvtool.core.units import format_size
 from kvtool.errors import Damage, KvtoolError, reason
 
@@ -27,6 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair", action="store_true", help="have the next save of the same bytes replace what is damaged"
     )
+    examples(
+        parser,
+        ("kvtool verify", "hash every chunk, on all cores; also beside a mount"),
+        ("kvtool verify chat.bin", "what one snapshot needs"),
+        ("kvtool verify --repair", "have the next save of the same bytes replace what is damaged"),
+    )
 
 
 def run(call: Call) -> int:
@@ -34,12 +42,12 @@ def run(call: Call) -> int:
     from kvtool.store.store import Store
     from kvtool.store.verify import Verification
 
-    layout = layout_of(call.settings)
+    layout = layout_of(call.values)
     store = Store.open(layout, writable=False)
     paths = [existing_stub(layout, name) for name in dict.fromkeys(call.args.names)]
     work = Verification(store, paths or None)
-    with progress(call, "verify", work.total) as done:
-        found = work.run(done)
+    with progress(call, "verify", work.total) as watch:
+        found = work.run(watch.done)
     if call.args.repair and work.copies:
         try:
             found = replace(found, marked=_mark(layout, work.copies))

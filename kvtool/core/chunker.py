@@ -7,8 +7,6 @@ store's format: another chunker would find none of the stored chunks again.
 
 from dataclasses import dataclass
 
-from fastcdc import fastcdc
-
 Buffer = bytes | bytearray | memoryview
 
 
@@ -29,6 +27,8 @@ def cut(data: Buffer, sizes: ChunkSizes, *, final: bool) -> list[int]:
     """
     if not len(data):
         return []
+    from fastcdc import fastcdc  # takes as long to import as all else that a command needs
+
     lengths = [chunk.length for chunk in fastcdc(data, sizes.min_size, sizes.avg_size, sizes.max_size)]
     # A chunk that ends where the data ends was cut there by its content, or only for want of more bytes.
     if not final and lengths[-1] < sizes.max_size:

@@ -29,6 +29,7 @@ ID_SIZE = 32
 _HEADER = struct.Struct("<8Q")
 HEADER_SIZE = _HEADER.size
 _ENTRY = struct.Struct("<Q32s")
+_MANY_IDS = struct.Struct(f"{ID_SIZE}s" * 256)
 _TAIL = struct.Struct("<5Q")
 _INDEX_MAGIC = 0x96824D9C7B129FF9
 _TABLE_MAGIC = 0xE75B9E112F17417D
@@ -66,10 +67,15 @@ class Index:
         """The bytes of chunk `i`."""
         return self.ends[i] - (self.ends[i - 1] if i else 0)
 
+    def id_list(self) -> list[bytes]:
+        """The id of each chunk."""
+        whole = len(self.ids) - len(self.ids) % _MANY_IDS.size
+        ids = list(chain.from_iterable(_MANY_IDS.iter_unpack(memoryview(self.ids)[:whole])))
+        return ids + [self.ids[at : at + ID_SIZE] for at in range(whole, len(self.ids), ID_SIZE)]
+
     def chunks(self) -> Iterator[tuple[bytes, int]]:
         """(id, length) of each chunk."""
-        ids = [self.ids[at : at + ID_SIZE] for at in range(0, len(self.ids), ID_SIZE)]
-        return zip(ids, map(sub, self.ends, chain((0,), self.ends)), strict=False)
+        return zip(self.id_list(), map(sub, self.ends, chain((0,), self.ends)), strict=False)
 
     def head(self, count: int) -> "Index":
         """The first `count` chunks alone."""
@@ -131,13 +137,13 @@ def decode(data: bytes) -> Index:
         raise IndexDamaged("the tail of the chunk index is wrong")
     # One pass over the table as u64 words: five a chunk, the first of them the end offset.
     words = array("Q", data[_HEADER.size : table_end])
+    without_ends = words[:]
+    del without_ends[::5]
     if sys.byteorder == "big":
         words.byteswap()
     ends = words[::5]
-    start = 0
-    for i, end in enumerate(ends):
-        if not 0 < end - start <= sizes.max_size:
-            raise IndexDamaged(f"chunk {i} of the index is {end - start} bytes long")
-        start = end
-    ids = b"".join([data[pos : pos + ID_SIZE] for pos in range(_HEADER.size + 8, table_end, _ENTRY.size)])
-    return Index(sizes, ends, ids)
+    lengths = list(map(sub, ends, chain((0,), ends)))
+    for wrong in {min(lengths), max(lengths)} if lengths else ():
+        if not 0 < wrong <= sizes.max_size:
+            raise IndexDamaged(f"chunk {lengths.index(wrong)} of the index is {wrong} bytes long")
+    return Index(sizes, ends, without_ends.tobytes())

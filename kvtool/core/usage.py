@@ -1,7 +1,8 @@
 """What a snapshot costs: the bytes that deleting it frees, and those that others need too."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from kvtool.core.index import Index
 
@@ -15,23 +16,55 @@ class Usage(NamedTuple):
     shared: int
 
 
+class Count(NamedTuple, Generic[Name]):
+    """What `count` finds: the usage of every snapshot, and the bytes of all distinct chunks."""
+
+    of: dict[Name, Usage]
+    live: int
+
+
+def count(snapshots: Mapping[Name, Index]) -> Count[Name]:
+    """What every snapshot costs among all of them, and what all cost together."""
+    # In whole sets: chunk by chunk a million references would take seconds.
+    chunks = {name: dict(index.chunks()) for name, index in snapshots.items()}
+    all_lengths: dict[bytes, int] = {}
+    again: set[bytes] = set()
+    for lengths in chunks.values():
+        again.update(filter(all_lengths.__contains__, lengths))
+        all_lengths.update(lengths)
+    of = {}
+    for name, lengths in chunks.items():
+        shared = sum(map(lengths.__getitem__, filter(again.__contains__, lengths)))
+        of[name] = Usage(sum(lengths.values()) - shared, shared)
+    return Count(of, sum(all_lengths.values()))
+
+
 def usage(snapshots: Mapping[Name, Index]) -> dict[Name, Usage]:
     """The usage of every snapshot among all of them."""
-    owner: dict[bytes, Name | None] = {}
-    for name, index in snapshots.items():
-        for chunk_id in set(_ids(index)):
-            owner[chunk_id] = None if chunk_id in owner else name
-    result = {}
-    for name, index in snapshots.items():
-        unique = shared = 0
-        for chunk_id, length in dict(index.chunks()).items():
-            if owner[chunk_id] is None:
-                shared += length
-            else:
-                unique += length
-        result[name] = Usage(unique, shared)
-    return result
+    return count(snapshots).of
 
 
-def _ids(index: Index) -> Sequence[bytes]:
-    return [chunk_id for chunk_id, _ in index.chunks()]
+def freed(snapshots: Mapping[Name, Index], deleted: Collection[Name]) -> int:
+    """What deleting some of the snapshots together frees: the chunks that no other needs."""
+    lengths = dict(chunk for name in deleted for chunk in snapshots[name].chunks())
+    kept = {chunk for name, index in snapshots.items() if name not in deleted for chunk in index.id_list()}
+    return sum(length for chunk, length in lengths.items() if chunk not in kept)
+
+
+def bytes_by_range(snapshots: Sequence[Index]) -> Counter[tuple[int, int]]:
+    """The bytes of all distinct chunks, by the numbers of the first and the last snapshot with each.
+
+    What deleting the snapshots `a` to `b` frees is the sum over the ranges within.
+    """
+    first: dict[bytes, int] = {}
+    last: dict[bytes, int] = {}
+    lengths: dict[bytes, int] = {}
+    for number, index in enumerate(snapshots):
+        chunks = dict(index.chunks())
+        first |= dict.fromkeys(set(chunks).difference(first), number)
+        last |= dict.fromkeys(chunks, number)
+        lengths |= chunks
+    ranges: Counter[tuple[int, int]] = Counter()
+    for chunk_id, start in first.items():
+        ranges[start, last[chunk_id]] += lengths[chunk_id]
+    return ranges

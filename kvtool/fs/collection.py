@@ -11,17 +11,19 @@ import json
 import logging
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
-from kvtool.errors import IndexDamaged, KvtoolError
+from kvtool.errors import IndexDamaged, KvtoolError, reason
 from kvtool.fs.files import Environment
 from kvtool.fs.inodes import Inode
 from kvtool.store import child, stubs
 from kvtool.store.collect import Collected
+from kvtool.store.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -33,21 +35,32 @@ class Collection:
         self._env = env
         self._lock = trio.Lock()
         self.last: Collected | None = None
+        self.progress = Progress()
 
-    async def run(self, *, dry_run: bool = False) -> Collected:
-        """One collection. Raises KvtoolError when the mark cannot vouch for every stub, OSError."""
+    async def run(self, *, dry_run: bool = False, begun: Callable[[], None] = lambda: None) -> Collected:
+        """One collection; `begun` is called when its turn has come.
+
+        Raises KvtoolError when the mark cannot vouch for every stub, OSError.
+        """
         async with self._lock:
-            env = self._env
-            noted = env.noted = set()
+            meters = self._env.meters
+            began, progress = time.monotonic(), self.progress
+            progress.began(dry_run=dry_run)
+            begun()
             try:
-                newest = await env.worker.note()
-                async with self._collector(newest, dry_run=dry_run) as collector:
-                    freed = await self._work(collector, noted, dry_run=dry_run)
-                await env.worker.forget_notes()
+                freed = await self._run(dry_run=dry_run)
+            except (KvtoolError, OSError) as error:
+                meters.failed_collections += not dry_run
+                progress.failed(reason(error) if isinstance(error, OSError) else str(error))
+                raise
             finally:
-                env.noted = None
+                progress.ended()
             if not dry_run:
-                self.last = freed
+                self.last = progress.last = freed
+                meters.collections += 1
+                meters.collected_packs += freed.packs
+                meters.collected_bytes += freed.bytes
+                meters.collection_seconds += time.monotonic() - began
                 log.info(
                     "collection: %d packs deleted, %d new, %d bytes freed",
                     freed.packs,
@@ -59,11 +72,27 @@ class Collection:
     async def run_regularly(self, interval: float) -> None:
         """At start and then every `interval` seconds."""
         while True:
-            try:
-                await self.run()
-            except (KvtoolError, OSError) as error:
-                log.error("collection: %s", error)
+            await self.run_logged()
             await trio.sleep(interval)
+
+    async def run_logged(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """One collection that nobody waits for: what goes wrong is logged."""
+        try:
+            await self.run(begun=task_status.started)
+        except (KvtoolError, OSError) as error:
+            log.error("collection: %s", error)
+
+    async def _run(self, *, dry_run: bool) -> Collected:
+        env = self._env
+        noted = env.noted = set()
+        try:
+            newest = await env.worker.note()
+            async with self._collector(newest, dry_run=dry_run) as collector:
+                freed = await self._work(collector, noted, dry_run=dry_run)
+            await env.worker.forget_notes()
+        finally:
+            env.noted = None
+        return freed
 
     async def _work(self, collector: "Collector", noted: set[Inode], *, dry_run: bool) -> Collected:
         first = await collector.step()
@@ -71,14 +100,17 @@ class Collection:
             return Collected()
         if dry_run:
             return Collected(first["packs"], first["rewritten"], first["bytes"])
-        env = self._env
+        env, progress = self._env, self.progress
+        progress.stage, progress.packs_to_write = "deleting", first["rewritten"]
         freed = await self._drop(first["dead"], noted)
+        progress.stage = "rewriting"
         while (step := await collector.step()) is not None:
             for chunk_id, length in step["damaged"]:
                 log.warning("collection: chunk %s is damaged, its pack is left alone", chunk_id)
                 await env.worker.suspect(bytes.fromhex(chunk_id), length)
             freed += Collected(rewritten=1, bytes=-await env.worker.adopt(step["pack"]))
             freed += await self._drop(step["sources"], noted)
+            progress.packs_written += 1
             for inode in env.inodes:
                 if inode.file is not None:
                     inode.file.moved()

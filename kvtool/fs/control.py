@@ -64,8 +64,8 @@ class ControlServer:
                 raise UsageError(f"unknown command {command!r}")
             return {"command": command, **await handler(request)}
         except KvtoolError as error:
-            return {"error": {"message": str(error), "exit": error.exit_code}}
+            return {"error": {"message": str(error), "exit": error.exit_code, "code": error.code}}
         except OSError as error:
-            return {"error": {"message": reason(error), "exit": 1}}
+            return {"error": {"message": reason(error), "exit": 1, "code": "os"}}
         except (ValueError, KeyError, TypeError) as error:
-            return {"error": {"message": f"bad request: {error!r}", "exit": 2}}
+            return {"error": {"message": f"bad request: {error!r}", "exit": 2, "code": "usage"}}

@@ -40,13 +40,16 @@ class Environment:
         self.worker = worker
         self.reader = reader
         self.inodes = inodes
+        self.meters = reader.meters
+        self.changes = 0  # commits, renames and deletions: what was counted before them no longer holds
         self.noted: set[Inode] | None = None  # while a collection looks: committed or renamed since
         self.commits = 0
         self.bytes_saved = 0
         self.bytes_new = 0
 
     def note(self, inode: Inode) -> None:
-        """Has a collection that is under way spare what the inode refers to."""
+        """Has a collection that is under way spare what the inode refers to: its name or content is new."""
+        self.changes += 1
         if self.noted is not None:
             self.noted.add(inode)
 
@@ -55,6 +58,12 @@ class Environment:
 
     async def cached_dropped(self, inode: Inode) -> None:
         """The same, done."""
+
+    async def attributes_changed(self, inode: Inode) -> None:
+        """Has the kernel forget a file's times and mode; a mount overrides it."""
+
+    async def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
+        """Has the kernel forget a name that went otherwise than at its request; a mount overrides it."""
 
 
 class File:
@@ -198,8 +207,10 @@ class File:
             self._check()
             if not self.dirty or not self._inode.linked:
                 return
+            began = time.monotonic()
             try:
                 await self._commit()
+                self._env.meters.commit_times.observe(time.monotonic() - began)
             except (OSError, KvtoolError) as error:
                 await self._fail(error)
                 raise
@@ -321,6 +332,7 @@ class File:
     async def _fail(self, error: OSError | KvtoolError) -> None:
         if not self._failed:
             self._failed = True
+            self._env.meters.failed_saves += 1
             log.error("saving %s failed: %s", self._env.inodes.name(self._inode), error)
             await self._reset(None)
             self.dirty = False

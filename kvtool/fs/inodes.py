@@ -83,7 +83,7 @@ class InodeTable:
             )
         except OSError:
             relative = b"(removed directory)"
-        return relative.decode("utf-8", "backslashreplace") or "/"
+        return os.fsdecode(relative) or "/"
 
     def child_path(self, parent: Inode, name: bytes, *, creating: bool = False) -> bytes:
         """Where `name` in `parent` is. Raises OSError for names that cannot, or may not, be there."""
@@ -102,6 +102,13 @@ class InodeTable:
         if inode is None:
             self._last += 1
             inode = parent.children[name] = self._inodes[self._last] = Inode(self._last, parent, name)
+        return inode
+
+    def known(self, path: bytes) -> Inode | None:
+        """The inode of the stub at `path`, if it is known."""
+        inode: Inode | None = self.root
+        for part in path[len(self._stub_root) + 1 :].split(b"/"):
+            inode = inode.children.get(part) if inode is not None else None
         return inode
 
     def forget(self, inode: Inode, lookups: int = 0) -> None:

@@ -6,26 +6,28 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyfuse3
 import trio
 
-from kvtool import __version__
+from kvtool.core.score import Score
 from kvtool.errors import KvtoolError
+from kvtool.fs.api import ApiOptions, ApiProcess
 from kvtool.fs.collection import Collection
+from kvtool.fs.commands import Commands
 from kvtool.fs.control import ControlServer
+from kvtool.fs.costs import Costs
 from kvtool.fs.files import Environment
 from kvtool.fs.inodes import Inode, InodeTable
+from kvtool.fs.logring import LogRing
 from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import badlist
 from kvtool.store import mounts as places
-from kvtool.store.status import Status
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -38,7 +40,8 @@ _MIN_TASKS, _MAX_TASKS = 8, 32  # requests served at once; each task holds a buf
 class MountOptions:
     """How to mount: sizes in bytes, `gc_interval` in seconds (0 = no collection by itself).
 
-    `settings` is the answer to whoever asks on the control socket which settings this mount has.
+    `settings` is the answer to whoever asks on the control socket which settings this mount has, `log` keeps
+    its last lines. `score` is an expression that has been checked.
     """
 
     mountpoint: Path
@@ -49,7 +52,10 @@ class MountOptions:
     write_queue: int
     kernel_read_ahead: int
     allow_other: bool
+    http: ApiOptions | None
+    score: str
     settings: Mapping[str, Any]
+    log: LogRing
 
 
 def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[], None]) -> None:
@@ -81,8 +87,24 @@ class _MountedFiles(Environment):
         self.nursery.start_soon(self.cached_dropped, inode)
 
     async def cached_dropped(self, inode: Inode) -> None:
+        await self._invalidate(inode.number)
+
+    async def attributes_changed(self, inode: Inode) -> None:
+        await self._invalidate(inode.number, attr_only=True)
+
+    async def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
+        # By numbers: the inodes may be forgotten meanwhile.
+        parent, child = directory.number, inode.number if inode is not None else 0
         with suppress(OSError):  # the kernel does not know it any more
-            await trio.to_thread.run_sync(pyfuse3.invalidate_inode, inode.number)
+            await trio.to_thread.run_sync(pyfuse3.invalidate_entry, parent, name, child)
+        # The times of the one have changed, and the number of names of the other.
+        await self._invalidate(parent, attr_only=True)
+        if child:
+            await self._invalidate(child, attr_only=True)
+
+    async def _invalidate(self, number: int, *, attr_only: bool = False) -> None:
+        with suppress(OSError):  # the kernel does not know it any more
+            await trio.to_thread.run_sync(pyfuse3.invalidate_inode, number, attr_only)
 
 
 class _Mount:
@@ -95,6 +117,9 @@ class _Mount:
         self._started = time.time()
         self._stopping = trio.Event()
         self._ended = trio.Event()
+        self._api = (
+            ApiProcess(store.layout, options.http, options.score) if options.http is not None else None
+        )
 
     async def main(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -106,18 +131,14 @@ class _Mount:
                     serving.start_soon(self._watch_signals, name="signals")
                     serving.start_soon(self._stop_when_told, name="stop")
                     serving.start_soon(self._commit_idle, name="idle appends")
-                    commands = {
-                        "status": self._status,
-                        "settings": self._settings,
-                        "gc": self._gc,
-                        "condemn": self._condemn,
-                        "umount": self._umount,
-                    }
-                    control = ControlServer(self._store.layout, commands)
+                    control = ControlServer(self._store.layout, self._commands(serving).table())
                     await nursery.start(control.serve)
                     if self._options.gc_interval:
                         collecting = self._collection.run_regularly
                         serving.start_soon(collecting, self._options.gc_interval, name="collection")
+                    if self._api is not None:
+                        serving.start_soon(self._api.run, name="HTTP API")
+                        log.info("the HTTP API listens on %s", self._api.url)
                     await trio.to_thread.run_sync(self._raise_read_ahead)
                     self._ready()
                     await self._ended.wait()
@@ -140,13 +161,27 @@ class _Mount:
         env.nursery = nursery
         self._env = env
         self._vfs = Vfs(env)
+        self._costs = Costs(env, Score(options.score))
         self._collection = Collection(env)
+
+    def _commands(self, nursery: trio.Nursery) -> Commands:
+        return Commands(
+            vfs=self._vfs,
+            collection=self._collection,
+            log=self._options.log,
+            settings=self._options.settings,
+            mountpoint=str(self._place),
+            http=self._api.url if self._api is not None else "",
+            started=self._started,
+            stopping=self._stopping,
+            nursery=nursery,
+        )
 
     def _attach(self) -> None:
         options = {"default_permissions", f"fsname={places.fsname(self._store.layout)}", "subtype=kvtool"}
         if self._options.allow_other:
             options.add("allow_other")
-        operations = Operations(self._vfs, owned=os.geteuid() == 0)
+        operations = Operations(self._vfs, self._costs, owned=os.geteuid() == 0)
         try:
             pyfuse3.init(operations, str(self._place), options)
         except RuntimeError as error:
@@ -201,43 +236,3 @@ class _Mount:
             setting.write_text(f"{self._options.kernel_read_ahead // 1024}\n")
         except OSError as error:
             log.info("the kernel's read-ahead stays as it is, restores are somewhat slower: %s", error)
-
-    async def _status(self, _request: dict[str, Any]) -> dict[str, Any]:
-        env = self._env
-        packs = await trio.to_thread.run_sync(self._store.catalog.packs)
-        status = Status(
-            version=__version__,
-            pid=os.getpid(),
-            worker_pid=self._worker.pid,
-            mountpoint=str(self._place),
-            store=str(self._store.layout.root),
-            stubs=str(self._store.layout.stubs),
-            seconds=round(time.time() - self._started, 1),
-            packs=len(packs),
-            pack_bytes=sum(row.size for row in packs),
-            chunks=await trio.to_thread.run_sync(self._store.catalog.chunk_count),
-            open_files=self._vfs.open_files(),
-            unfinished_saves=self._vfs.unfinished(),
-            commits=env.commits,
-            bytes_saved=env.bytes_saved,
-            bytes_new=env.bytes_new,
-            bytes_fetched=self._reader.bytes_fetched,
-            cache_bytes=self._reader.bytes_held,
-            queued_slots=self._worker.queued,
-            last_collection=self._collection.last,
-            longest_collection_step_ms=round(self._worker.longest_step * 1000, 1),
-        )
-        return asdict(status)
-
-    async def _settings(self, _request: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._options.settings)
-
-    async def _gc(self, request: dict[str, Any]) -> dict[str, Any]:
-        return asdict(await self._collection.run(dry_run=bool(request.get("dry_run"))))
-
-    async def _condemn(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"marked": await self._worker.condemn(badlist.from_json(request["copies"]))}
-
-    async def _umount(self, _request: dict[str, Any]) -> dict[str, Any]:
-        self._stopping.set()
-        return {"mountpoint": str(self._place)}

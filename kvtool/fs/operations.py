@@ -7,6 +7,7 @@ import errno
 import functools
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, cast
 
 import pyfuse3
@@ -28,6 +29,7 @@ from pyfuse3 import (
 )
 
 from kvtool.errors import KvtoolError
+from kvtool.fs.costs import COMPUTED, Costs
 from kvtool.fs.types import Attr, Caller, Change
 from kvtool.fs.vfs import Vfs
 
@@ -39,21 +41,29 @@ _R = TypeVar("_R")
 
 
 def _answered(handler: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
-    """Turns every exception into the errno that the caller sees."""
+    """Turns every exception into the errno that the caller sees, and counts."""
+    name = handler.__name__
 
     @functools.wraps(handler)
     async def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        meters = cast("Operations", args[0]).meters
+        began = perf_counter()
         try:
             return await handler(*args, **kwargs)
         except FUSEError:
             raise
         except OSError as error:
+            meters.failed(name, error.errno or errno.EIO)
             raise FUSEError(error.errno or errno.EIO) from error
         except KvtoolError as error:
+            meters.failed(name, error.errno)
             raise FUSEError(error.errno) from error
         except Exception as error:
-            log.exception("%s", handler.__name__)
+            meters.failed(name, errno.EIO)
+            log.exception("%s", name)
             raise FUSEError(errno.EIO) from error
+        finally:
+            meters.answered(name, perf_counter() - began)
 
     return wrapper
 
@@ -64,9 +74,11 @@ class Operations(pyfuse3.Operations):
     supports_dot_lookup = False
     enable_writeback_cache = False  # it reorders writes and sends pages twice
 
-    def __init__(self, vfs: Vfs, *, owned: bool) -> None:
+    def __init__(self, vfs: Vfs, costs: Costs, *, owned: bool) -> None:
         super().__init__()
+        self._costs = costs
         self._vfs = vfs
+        self.meters = vfs.env.meters
         self._owned = owned
 
     def _caller(self, ctx: RequestContext) -> Caller:
@@ -218,6 +230,8 @@ class Operations(pyfuse3.Operations):
         # Before every write the kernel asks for security.capability: the quickest answer there is.
         if name.startswith(b"security."):
             raise FUSEError(ENOATTR)
+        if name in COMPUTED:
+            return await self._costs.xattr(inode, name)
         return self._vfs.getxattr(inode, name)
 
     @_answered

@@ -18,6 +18,7 @@ import trio
 
 from kvtool.core.readplan import SEGMENT_SIZE, ReadPlan, Segment
 from kvtool.errors import KvtoolError
+from kvtool.fs.meters import Meters
 from kvtool.store.fetch import fetch_segment
 from kvtool.store.store import Store
 
@@ -65,6 +66,7 @@ class Reader:
         self._scratch = memoryview(bytearray())
         self._room = trio.lowlevel.ParkingLot()
         self.bytes_fetched = 0
+        self.meters = Meters()
 
     @property
     def bytes_held(self) -> int:
@@ -101,6 +103,7 @@ class Reader:
             for view in views:
                 result[filled : filled + len(view)] = view
                 filled += len(view)
+        self.meters.bytes_read += end - offset
         for held, view in zip(needed, views, strict=True):
             self._serve(held, len(view))
         return result
@@ -172,11 +175,14 @@ class Reader:
         if held is not None:
             if demand:
                 self._held.move_to_end(key)
+                self.meters.segment_hits += held.ready.is_set()
+                self.meters.segment_waits += not held.ready.is_set()
             return held
         segment = plan.segment(number)
         buffer = self._buffer(segment.length, demand=demand)
         if buffer is None:
             return None
+        self.meters.segment_misses += demand
         held = self._held[key] = _Held(plan, segment, buffer)
         self._nursery.start_soon(self._fetch, key, held)
         return held

@@ -83,6 +83,7 @@ class Tree:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             kept = self.inodes.place_for_unlinked()
             os.rename(path, kept)
+        self.env.changes += 1
         if inode is not None:
             await self._lost_its_name(inode, kept)
 

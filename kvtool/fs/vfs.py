@@ -179,6 +179,7 @@ class Vfs(Tree):
     def _count_use(self, inode: Inode, file: File) -> None:
         now = trio.current_time()
         if now - file.used_at > _BURST and inode.linked:
+            self.env.meters.restores += 1
             try:
                 stubs.count_use(self.inodes.path(inode))
             except OSError:

@@ -43,7 +43,7 @@ def is_secret(key: str) -> bool:
 
 
 def extra(key: str, name: str) -> str:
-    """What the field says under `name` in json_schema_extra ("advice", "usual"); else ""."""
+    """What the field says under `name` in json_schema_extra ("advice", "usual", "must_be"); else ""."""
     given = FIELDS[key].json_schema_extra
     return str(given.get(name, "")) if isinstance(given, dict) else ""
 
@@ -87,8 +87,11 @@ def describe(key: str) -> str:
         "count": "a whole number",
         "bool": "true or false",
         "secret": "a text",
+        "address": 'HOST:PORT, or "" for none',
+        "expression": "an expression",
         "choice": "one of " + ", ".join(choices(key)),
     }[kind(key)]
+    what = extra(key, "must_be") or what
     limits = bounds(key)
     return f"{what} from {show(key, limits[0])} to {show(key, limits[1])}" if limits else what
 
@@ -108,7 +111,9 @@ def read(key: str, raw: object) -> Any:
     """
     try:
         return _adapter(key).validate_python(raw)
-    except ValidationError:
+    except ValidationError as error:
+        if kind(key) == "expression" and isinstance(raw, str):
+            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None  # it names the place
         shown = f"'{raw}'" if isinstance(raw, str | Path) else repr(raw)
         if is_secret(key):
             shown = REDACTED

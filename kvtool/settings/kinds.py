@@ -10,17 +10,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Secret, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Secret, SecretStr
 
+from kvtool.core import address
+from kvtool.core.score import Score
 from kvtool.core.units import parse_duration, parse_size
 from kvtool.errors import UsageError
 
 REDACTED = "********"
 
 _COUNT = re.compile(r"[0-9]{1,18}")
+_TOKEN = re.compile(r"([A-Za-z0-9._~+/=-]{16,256})?")  # what fits into a header of HTTP, or none
 
 
-KindName = Literal["size", "duration", "path", "count", "bool", "secret", "choice"]
+KindName = Literal["size", "duration", "path", "count", "bool", "secret", "address", "expression", "choice"]
 
 
 class Kind:
@@ -72,8 +75,32 @@ def _read_bool(raw: object) -> object:
     return words[raw] if isinstance(raw, str) else raw
 
 
+def _read_address(raw: object) -> object:
+    if raw == "":
+        return raw
+    try:
+        address.parse(str(raw))
+    except UsageError as error:
+        raise ValueError(error.message) from None
+    return raw
+
+
+def _read_expression(raw: object) -> object:
+    try:
+        Score(str(raw))
+    except UsageError as error:
+        raise ValueError(error.message) from None
+    return raw
+
+
 def _read_secret(raw: object) -> object:
     return raw.get_secret_value() if isinstance(raw, Secret) else raw
+
+
+def _check_token(secret: SecretStr) -> SecretStr:
+    if not _TOKEN.fullmatch(secret.get_secret_value()):
+        raise ValueError("not a token")
+    return secret
 
 
 Size = Annotated[int, BeforeValidator(_read_size), Kind("size")]
@@ -81,8 +108,11 @@ Duration = Annotated[float, BeforeValidator(_read_duration), Kind("duration")]
 AbsolutePath = Annotated[Path, BeforeValidator(_read_path), Kind("path")]
 Count = Annotated[int, BeforeValidator(_read_count), Kind("count")]
 Switch = Annotated[bool, BeforeValidator(_read_bool), Kind("bool")]
+Address = Annotated[str, BeforeValidator(_read_address), Kind("address")]
+Expression = Annotated[str, BeforeValidator(_read_expression), Kind("expression")]
 # A setting of this type is shown nowhere: not in tables, TOML, JSON, errors, nor by repr() in a log.
 SecretText = Annotated[SecretStr, BeforeValidator(_read_secret), Kind("secret")]
+Token = Annotated[SecretText, AfterValidator(_check_token)]
 
 
 def hidden(raw: Any) -> Secret[Any]:

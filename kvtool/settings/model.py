@@ -6,7 +6,14 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kvtool.settings.relations import RELATIONS
-from kvtool.settings.sections import ChunkSection, LogSection, MountSection, StoreSection
+from kvtool.settings.sections import (
+    ChunkSection,
+    HttpSection,
+    LogSection,
+    MountSection,
+    ScoreSection,
+    StoreSection,
+)
 
 
 class Settings(BaseSettings):
@@ -21,6 +28,8 @@ class Settings(BaseSettings):
     store: StoreSection = Field(default_factory=StoreSection)
     chunk: ChunkSection = Field(default_factory=ChunkSection)
     mount: MountSection = Field(default_factory=MountSection)
+    http: HttpSection = Field(default_factory=HttpSection)
+    score: ScoreSection = Field(default_factory=ScoreSection)
     log: LogSection = Field(default_factory=LogSection)
 
     @classmethod

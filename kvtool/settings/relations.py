@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
+from kvtool.core.address import is_loopback, parse
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -34,11 +38,16 @@ def _stubs_apart(stubs: Path, store: Path) -> bool:
     )
 
 
+def _not_open_to_all(listen: str, token: SecretStr) -> bool:
+    return not listen or is_loopback(parse(listen)[0]) or bool(token.get_secret_value())
+
+
 RELATIONS = (
     _at_most("chunk.min_size", "chunk.avg_size"),
     _at_most("chunk.avg_size", "chunk.max_size"),
     _at_most("chunk.max_size", "mount.read_ahead"),
     _at_most("chunk.max_size", "mount.write_queue"),
     _at_most("mount.read_ahead", "mount.cache"),
+    Relation("http.listen", "http.token", _not_open_to_all, "is reached from other machines, and needs"),
     Relation("store.stubs", "store.path", _stubs_apart, "holds, or lies among the files of,"),
 )

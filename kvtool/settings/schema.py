@@ -76,6 +76,8 @@ def _type(key: str) -> dict[str, Any]:
             return {"type": "boolean"}
         case "path":
             return {"type": "string", "pattern": PATH_PATTERN}
+        case "address" | "expression":
+            return {"type": "string"}
         case "choice":
             return {"type": "string", "enum": list(choices(key))}
         case _:

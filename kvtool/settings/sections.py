@@ -9,9 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from kvtool.settings.kinds import AbsolutePath, Count, Duration, Size, Switch
+from kvtool.core.score import DEFAULT
+from kvtool.settings.kinds import (
+    AbsolutePath,
+    Address,
+    Count,
+    Duration,
+    Expression,
+    Size,
+    Switch,
+    Token,
+)
 
 KiB, MiB, GiB, TiB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -173,6 +183,43 @@ class MountSection(Section):
     )
 
 
+class HttpSection(Section):
+    """The HTTP API, which needs the packages of the extra `http`."""
+
+    listen: Address = Field(
+        default="",
+        description='where the HTTP API listens, as HOST:PORT; "" is nowhere',
+        json_schema_extra={
+            "advice": "Set it to 127.0.0.1:8700 to look at the store from this machine. Any other address is"
+            " plain HTTP for whoever can read the network: put a proxy with TLS in front of it.",
+        },
+    )
+    token: Token = Field(
+        default=SecretStr(""),
+        description="who has it may change things through the HTTP API, and read from other machines",
+        json_schema_extra={
+            "must_be": "16 to 256 letters, digits and characters of ._~+/=-",
+            "advice": "Make one with `openssl rand -hex 24`, and keep it in the environment or in a file that"
+            " others cannot read: flags are seen by all users of the machine. Without one, nothing can be"
+            " deleted, labelled or collected through the API.",
+        },
+    )
+
+
+class ScoreSection(Section):
+    """Which snapshots are the best to delete. kvtool deletes none; others may go by it."""
+
+    expression: Expression = Field(
+        default=DEFAULT,
+        description="how good a snapshot is to delete, the higher the better",
+        json_schema_extra={
+            "advice": "Change it where other snapshots should go first. It may speak of size, unique_bytes,"
+            " shared_bytes, uses, age, idle (in seconds), tokens and labels['NAME'], with abs, log, max, min,"
+            " number, sqrt, comparisons, and ... if ... else.",
+        },
+    )
+
+
 class LogSection(Section):
     """What is logged."""
 
@@ -189,5 +236,7 @@ SECTIONS: dict[str, type[Section]] = {
     "store": StoreSection,
     "chunk": ChunkSection,
     "mount": MountSection,
+    "http": HttpSection,
+    "score": ScoreSection,
     "log": LogSection,
 }

@@ -15,32 +15,38 @@ from kvtool.store.check_stubs import check_stubs
 from kvtool.store.findings import Code, Finding, Report
 from kvtool.store.layout import Layout
 from kvtool.store.look import Look
+from kvtool.store.watch import NOBODY, Watch
 
 _LOOKS = 4  # further looks that must find the same
 _PAUSE = 0.25  # seconds between two looks, doubled each time they do
 
 
-def check_store(layout: Layout, *, pause: Callable[[float], object] = time.sleep) -> Report:
+def check_store(
+    layout: Layout, *, pause: Callable[[float], object] = time.sleep, watch: Watch = NOBODY
+) -> Report:
     """What is wrong with a store.
 
     Beside a mount it looks again, since what a save or a collection is just doing looks like damage: what is
     not there any more, or has changed, is left out. Raises NoStore, StoreTooNew, OSError.
     """
-    report = look_at(layout, in_use=in_use(layout)).report()
+    report = look_at(layout, in_use=in_use(layout), watch=watch).report()
     report.in_use = report.in_use or in_use(layout)
     same = 0
     while report.in_use and same < _LOOKS and any(map(_may_pass, report.findings)):
         pause(_PAUSE * 2**same)
-        again = {_content(found) for found in look_at(layout, in_use=in_use(layout)).findings}
+        again = {_content(found) for found in look_at(layout, in_use=in_use(layout), watch=watch).findings}
         kept = [found for found in report.findings if not _may_pass(found) or _content(found) in again]
         same = same + 1 if len(kept) == len(report.findings) else 0
         report.findings = kept
     return report
 
 
-def look_at(layout: Layout, *, in_use: bool) -> Look:
-    """One look. What is work in progress while the store is in use, is a leftover when it is not."""
-    look = Look(layout, in_use)
+def look_at(layout: Layout, *, in_use: bool, watch: Watch = NOBODY) -> Look:
+    """One look. What is work in progress while the store is in use, is a leftover when it is not.
+
+    `watch` is told of packs and snapshots.
+    """
+    look = Look(layout, in_use, watch)
     try:
         check_format(look)
         check_folder(look)

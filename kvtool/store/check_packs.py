@@ -11,11 +11,12 @@ from kvtool.core import pack
 from kvtool.core.pack import Entry
 from kvtool.core.units import format_size
 from kvtool.errors import CatalogDamaged, NoStore, PackDamaged
-from kvtool.store import badlist, catalog_files, packs
+from kvtool.store import badlist, catalog_files, packs, stubs
 from kvtool.store.badlist import Copy
 from kvtool.store.catalog import Catalog, PackRow
 from kvtool.store.findings import Code
 from kvtool.store.look import Look, why
+from kvtool.store.watch import NOBODY
 
 # What hinders a look at the catalog, and says nothing about it.
 _NO_DAMAGE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS, errno.ENOMEM}
@@ -84,6 +85,7 @@ class _Comparison:
             else:
                 self._there[pack_id] = path, size
         look.packs = len(self._there)
+        look.watch.begin(look.packs + _snapshots(look))
         for row in self._rows.values():
             if row.id not in self._there:
                 self._gone.add(row.key)
@@ -91,6 +93,7 @@ class _Comparison:
                 look.of_packs[row.key] = look.add(Code.CATALOG_PACK_GONE, look.layout.pack(row.id), text)
         for pack_id, (path, size) in sorted(self._there.items()):
             self._check(path, size, self._rows.get(pack_id))
+            look.watch.done(1)
         if look.sound is not None:
             self._find_unfounded(look.sound)
             self._find_again()
@@ -187,6 +190,13 @@ class _Comparison:
         if bad:
             self._look.bad_rows.update(bad)
             self._look.concern(bad, self._look.add(code, path, f"{_chunks(bad)} {what}"))
+
+
+def _snapshots(look: Look) -> int:
+    """How many there are to look at, for who waits; what is wrong there is found when they are."""
+    if look.watch is NOBODY or not look.layout.stubs.is_dir():
+        return 0
+    return sum(1 for _ in stubs.walk(look.layout, failed=lambda _folder, _error: None))
 
 
 def _entries(path: Path, condemned: set[Copy]) -> list[Entry]:

@@ -24,6 +24,7 @@ def check_stubs(look: Look) -> None:
         look.add(Code.STUB_UNREADABLE, folder, why(error))
 
     for path in stubs.walk(look.layout, failed):
+        look.watch.done(1)
         try:
             complete &= _check(look, path, needed)
         except FileNotFoundError:

@@ -12,8 +12,23 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from kvtool.core.text import printable
+
 _PR_SET_PDEATHSIG = 1
-LOG_FORMAT = "kvtool: %(levelname)s %(message)s"
+
+
+class _OneLine(logging.Formatter):
+    """A line a record, whatever the names in it hold; tracebacks stay as they are."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        return f"kvtool: {record.levelname} {printable(record.message)}"
+
+
+def log_to_stderr(level: int | str = logging.WARNING) -> None:
+    """From here on the log goes to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(handlers=[handler], level=level)
 
 
 def start(
@@ -42,4 +57,4 @@ def settle(parent: int) -> None:
         sys.exit()  # it has died already
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(format=LOG_FORMAT, stream=sys.stderr)
+    log_to_stderr()

@@ -21,10 +21,13 @@ from kvtool.store.collect import Collected, Survey
 from kvtool.store.durable import sync_all
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
+from kvtool.store.watch import NOBODY, Watch
 
 
-def run(store: Store, *, dry_run: bool = False) -> Collected:
+def run(store: Store, *, dry_run: bool = False, watch: Watch = NOBODY) -> Collected:
     """A collection while nothing else uses the store; the caller holds the lock unless `dry_run`.
+
+    `watch` is told of the bytes of the packs that are to go.
 
     Raises IndexDamaged and NoStore, as `collect.mark` does, OSError.
     """
@@ -32,13 +35,19 @@ def run(store: Store, *, dry_run: bool = False) -> Collected:
     survey = collect.survey(store, collect.mark(store), newest)
     if dry_run:
         return estimate(survey)
+    watch.begin(sum(use.size for use in [*survey.dead, *compact.choose(survey.uses)]))
     sync_all(store.layout, newest)
-    freed = sum(collect.drop(store, [use.key for use in survey.dead]), Collected())
+    freed = Collected()
+    for dropped in collect.drop(store, [use.key for use in survey.dead]):
+        watch.done(dropped.bytes)
+        freed += dropped
     for step in compact.rewrite(store, survey):
         for chunk_id, length in step.damaged:
             badlist.suspect(store, chunk_id, length)
         freed += Collected(rewritten=1, bytes=-compact.adopt(store, step.pack_id))
-        freed = sum(collect.drop(store, step.sources), freed)
+        for dropped in collect.drop(store, step.sources):
+            watch.done(dropped.bytes)
+            freed += dropped
     return freed
 
 

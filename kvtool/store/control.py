@@ -1,10 +1,18 @@
 """The client's end of the control socket of a running mount: one JSON object a line each way.
 
-Requests: `{"command": "status"}`, `{"command": "settings"}`, `{"command": "gc", "dry_run": false}`,
-`{"command": "umount"}`, `{"command": "condemn", "copies": [[pack in hex, chunk id in hex, offset, bytes]]}`.
-Answers: the command's fields (of `status`, a `kvtool.store.status.Status`; of `settings`, what
-`kvtool config --explain --json` shows), or `{"error": {"message", "exit"}}`. After `umount` the mount closes
-the connection when it is gone.
+A request is `{"command": ...}` with these fields, an answer what stands behind the arrow, or
+`{"error": {"message", "exit", "code"}}`:
+
+    status                          -> `store.status.Status`
+    settings                        -> what `kvtool config --explain --json` shows
+    gc dry_run wait                 -> `store.collect.Collected`; with wait false, a Progress
+    collection                      -> `store.progress.Progress`
+    delete name                     -> nothing
+    label name changes              -> labels; changes are an object of names with texts, null to remove
+    meters                          -> `fs.meters.Meters`, and log lines by level
+    logs level since after limit    -> `fs.logring.LogRing.read`
+    condemn copies                  -> marked; copies are [pack in hex, chunk id in hex, offset, bytes]
+    umount                          -> mountpoint; the connection closes when the mount is gone
 """
 
 import json
@@ -71,5 +79,5 @@ def ask(layout: Layout, command: str, *, wait_for_end: bool = False, **fields: A
 
 def _raise(error: dict[str, Any]) -> NoReturn:
     failure = KvtoolError(error["message"])
-    failure.exit_code = error["exit"]
+    failure.exit_code, failure.code = error["exit"], error["code"]
     raise failure

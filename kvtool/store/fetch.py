@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
@@ -71,6 +72,15 @@ def read_file(store: Store, index: Index) -> Iterator[memoryview]:
             buffer = memoryview(bytearray(segment.length))
         fetch_segment(store, plan, segment, buffer)
         yield buffer[: segment.length]
+
+
+def read_head(store: Store, index: Index, size: int) -> bytes:
+    """The first `size` bytes of a snapshot, or all when it is shorter; only their chunks are looked up.
+
+    Raises ChunkMissing, ChunkCorrupt, OSError.
+    """
+    head = index.head(bisect_left(index.ends, size) + 1)
+    return b"".join(read_file(store, head))[:size]
 
 
 def _looking_again(action: Callable[[], T]) -> T:

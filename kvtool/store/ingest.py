@@ -153,7 +153,11 @@ class Ingest:
 
 
 def ingest_file(
-    store: Store, file: BinaryIO, *, dry_run: bool = False, done: Callable[[int], None] = lambda _count: None
+    store: Store,
+    file: BinaryIO,
+    *,
+    dry_run: bool = False,
+    done: Callable[[int], object] = lambda _count: None,
 ) -> Saved:
     """Saves what is left to read of `file`, telling `done` of each number of bytes.
 

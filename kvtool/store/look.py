@@ -14,6 +14,7 @@ from kvtool.store.catalog import Catalog, Location
 from kvtool.store.findings import Code, Finding, Report, finding
 from kvtool.store.format import StoreFormat
 from kvtool.store.layout import Layout
+from kvtool.store.watch import NOBODY, Watch
 
 
 def why(error: KvtoolError | OSError) -> str:
@@ -31,6 +32,7 @@ class Look:
 
     layout: Layout
     in_use: bool
+    watch: Watch = NOBODY
     findings: list[Finding] = field(default_factory=list)
     format: StoreFormat | None = None
     format_trouble: str = ""

@@ -7,7 +7,10 @@ from kvtool.store.collect import Collected
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What a mount does: sizes in bytes, `seconds` since it started, counts since then."""
+    """What a mount does: sizes in bytes, `seconds` since it started, counts since then.
+
+    `http` is the URL of the HTTP API, "" where there is none.
+    """
 
     version: str
     pid: int
@@ -15,6 +18,7 @@ class Status:
     mountpoint: str
     store: str
     stubs: str
+    http: str
     seconds: float
     packs: int
     pack_bytes: int

@@ -27,7 +27,7 @@ USES = PREFIX + b"uses"
 LAST_USED = PREFIX + b"last_used"
 INCOMPLETE = PREFIX + b"incomplete"
 ASIDE = b"new-"
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Attributes:
 
 def now() -> bytes:
     """The present time as the attributes write it, in UTC."""
-    return datetime.now(UTC).strftime(_TIME).encode()
+    return datetime.now(UTC).strftime(TIME).encode()
 
 
 def read_index(path: bytes) -> Index:
@@ -100,11 +100,19 @@ def attributes(path: bytes) -> Attributes:
         return found.get(name, b"").decode("utf-8", "replace")
 
     labels = {
-        name.removeprefix(LABEL).decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        os.fsdecode(name.removeprefix(LABEL)): os.fsdecode(value)
         for name, value in sorted(found.items())
         if name.startswith(LABEL)
     }
     return Attributes(number(SIZE), text(CREATED), number(USES), text(LAST_USED), labels, INCOMPLETE in found)
+
+
+def seconds_of(text: str) -> float:
+    """The seconds since the epoch of a time in an attribute; 0 for what is none."""
+    try:
+        return datetime.strptime(text, TIME).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def malformed(found: Mapping[bytes, bytes]) -> list[bytes]:
@@ -288,7 +296,7 @@ def sync_name(layout: Layout, path: bytes) -> None:
 
 def _is_time(value: bytes) -> bool:
     try:
-        datetime.strptime(value.decode(), _TIME)  # noqa: DTZ007  (its Z is a letter to strptime)
+        datetime.strptime(value.decode(), TIME)  # noqa: DTZ007  (its Z is a letter to strptime)
     except ValueError:
         return False
     return True

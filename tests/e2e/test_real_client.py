@@ -51,7 +51,7 @@ def test_the_real_server_sees_no_difference(
     for name in NAMES:
         assert (mount.dir / name).read_bytes() == (plain / name).read_bytes(), name
         assert (mount.dir / name).stat().st_size == got.written[name]
-        assert mount.json("inspect", name)["tokens"] == got.tokens[name]
+        assert mount.json("inspect", name)["llama"]["tokens"] == got.tokens[name]
 
     first, turn, other, again = (after - before for before, after in pairwise(got.stored))
     assert first > 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import Secret, ValidationError
 
 from kvtool.core.toml_text import TomlError, key_lines, parse_toml
 from kvtool.errors import SettingsError
@@ -51,6 +51,10 @@ def messages(resolved: Resolved) -> list[str]:
     return [problem.message for problem in resolved.problems]
 
 
+def plain(value: Any) -> Any:
+    return value.get_secret_value() if isinstance(value, Secret) else value
+
+
 @few
 @given(layering.assignments(wrong=True))
 def test_the_highest_layer_wins_and_the_rest_follow_in_order(given: dict[tuple[str, str], str]) -> None:
@@ -75,7 +79,7 @@ def test_the_highest_layer_wins_and_the_rest_follow_in_order(given: dict[tuple[s
                 if kind(key) == "path" and value and not value.startswith("~"):
                     value = os.path.join(os.getcwd(), value)
             expected.append((value, *place))
-        chain = [(each.value, each.layer, each.where) for each in (origin, *origin.overridden)]
+        chain = [(plain(each.value), each.layer, each.where) for each in (origin, *origin.overridden)]
         assert chain[:-1] == expected
         assert chain[-1][1:] == ("default", "")
         row = rows[key]

@@ -1,0 +1,1 @@
+"""The API by subject, a router each; pages for people go here too."""

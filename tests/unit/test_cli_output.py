@@ -1,0 +1,272 @@
+"""What a terminal sees: progress, colours, output that cannot be written, Ctrl-C; and what start-up loads."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvtool.cli import chunk
+from kvtool.cli.progress import Bar
+from kvtool.core.text import printable
+from kvtool.core.units import format_size
+from kvtool.store.layout import Layout
+from kvtool.store.watch import Watch
+from tests.cli import Cli
+from tests.stores import layout_in, listing, open_store, pack_paths, save
+from tests.synth import random_bytes
+
+DATA = random_bytes(1 << 20)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A store with two snapshots, of which one was deleted."""
+    with open_store(tmp_path) as store:
+        save(store, DATA[:20_000], "a\n")
+        save(store, random_bytes(5000, 2), "gone")
+    layout = layout_in(tmp_path)
+    (layout.stubs / "gone").unlink()
+    (tmp_path / "file").write_bytes(DATA)
+    return layout
+
+
+def flags(layout: Layout) -> list[str]:
+    return ["--store.path", str(layout.root), "--store.stubs", str(layout.stubs)]
+
+
+@pytest.fixture
+def cli(
+    layout: Layout,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Cli:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags(layout))
+
+
+class Terminal:
+    """A terminal in the place of a standard stream; the test makes it, as pytest captures anew before."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, name: str) -> None:
+        self._master, slave = os.openpty()
+        self._stream = os.fdopen(slave, "w")
+        patch.setattr(sys, name, self._stream)
+
+    def read(self) -> str:
+        """All that was written since the last time."""
+        self._stream.write("\0")
+        self._stream.flush()
+        seen = b""
+        while not seen.endswith(b"\0"):
+            seen += os.read(self._master, 1 << 16)
+        return seen[:-1].decode()
+
+
+def commands(tmp_path: Path) -> list[list[str]]:
+    return [
+        ["chunk", str(tmp_path / "file"), "--dry-run"],
+        ["chunk", str(tmp_path / "file"), "--name", "b"],
+        ["cat", "b", "--output", str(tmp_path / "out")],
+        ["cat", "b"],
+        ["verify"],
+        ["fsck"],
+        ["gc", "--dry-run"],
+        ["gc"],
+    ]
+
+
+def test_long_work_shows_its_progress_on_a_terminal(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = Terminal(monkeypatch, "stderr")
+    for arguments in commands(tmp_path):
+        assert cli(*arguments).returncode == 0
+        seen = errors.read()
+        label = {"chunk": "file" if "--dry-run" in arguments else "b", "cat": "b"}.get(
+            arguments[0], arguments[0]
+        )
+        assert seen.startswith(f"\r\x1b[K{label}"), arguments
+        assert seen.endswith("\r\x1b[K"), arguments
+        assert "\n" not in seen
+
+
+def test_no_progress_where_nobody_wants_it(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = Terminal(monkeypatch, "stderr")
+    for more in ("--json", "--quiet"):
+        for arguments in commands(tmp_path):
+            assert cli(*arguments, more).returncode == 0
+            assert errors.read() == ""
+
+
+def test_a_terminal_that_cannot_clear_a_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = Terminal(monkeypatch, "stderr")
+    monkeypatch.setenv("TERM", "dumb")
+    cli("verify")
+    assert errors.read() == ""
+
+
+def test_no_progress_without_a_terminal(cli: Cli, tmp_path: Path) -> None:
+    for arguments in commands(tmp_path):
+        assert cli(*arguments).stderr == ""
+
+
+def test_the_line_tells_share_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    Terminal(monkeypatch, "stderr")
+    bar = Bar(sys.stderr, "verify", 3 << 30, format_size)
+    assert bar.text(0.0) == "verify  0%"
+    bar.done(1 << 30)
+    assert bar.text(4.0) == "verify  33%  1 GiB of 3 GiB  256 MiB/s  8s left"
+    bar.done(5 << 30)  # more than was said: a mount has saved meanwhile
+    assert bar.text(6.0) == "verify  100%  6 GiB of 3 GiB  1 GiB/s  0s left"
+    bar.begin(0)
+    bar.done(7 << 20)
+    assert bar.text(1.0) == "verify  7 MiB  7 MiB/s"
+
+
+def test_colours_on_a_terminal_alone(cli: Cli, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = Terminal(monkeypatch, "stderr")
+    cli("cat", "absent")
+    assert errors.read().startswith("\x1b[1;31mkvtool: error:\x1b[0m there is no snapshot 'absent'")
+    (layout.root / "note").touch()
+    assert b"\x1b" not in cli("fsck").stdout
+    output = Terminal(monkeypatch, "stdout")
+    cli("fsck")
+    assert "\x1b[2minfo\x1b[0m foreign" in output.read()
+    cli("inspect")
+    assert output.read().startswith("\x1b[1mNAME")
+    errors.read()
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            cli("inspect")
+            cli("fsck", "--quiet")
+            cli("cat", "absent")
+            assert "\x1b[" not in output.read()
+            assert errors.read().startswith("kvtool: error: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify"],
+        ["verify", "--json"],
+        ["fsck"],
+        ["inspect"],
+        ["cat", "a\n"],
+        ["completion", "bash"],
+        ["cat", "absent", "--json"],
+        ["--help"],
+    ],
+)
+def test_output_that_cannot_be_written(layout: Layout, arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvtool", *arguments, *(flags(layout) if arguments != ["--help"] else [])],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            # Without a buffer argparse meets the error of the help itself, and keeps silent.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "kvtool: error: standard output: No space left on device;"
+        " the output could not be written: send it elsewhere and run the command again\n"
+    )
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
+def test_errors_that_cannot_be_written_go_nowhere(layout: Layout, closed: str) -> None:
+    command = f'"$0" -m kvtool cat absent "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, *flags(layout)], stdout=subprocess.PIPE, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_control_c_leaves_no_half_work(
+    cli: Cli, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def interrupted(*_: object) -> Iterator[Watch]:
+        def stop(_count: int) -> None:
+            raise KeyboardInterrupt
+
+        yield Watch(done=stop)
+
+    output = tmp_path / "out"
+    output.write_text("precious")
+    before = listing(layout.packs, layout.stubs, layout.incoming)
+    monkeypatch.setattr(chunk, "progress", interrupted)
+    monkeypatch.setattr("kvtool.cli.cat.progress", interrupted)
+    for arguments in (["chunk", str(tmp_path / "file")], ["cat", "a\n", "--output", str(output)]):
+        done = cli(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (130, b"", "kvtool: error: interrupted\n")
+        assert json.loads(cli(*arguments, "--json").stdout)["error"]["exit"] == 130
+        assert listing(layout.packs, layout.stubs, layout.incoming) == before
+    assert output.read_text() == "precious"
+    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+    monkeypatch.setattr("kvtool.cli.gc.progress", interrupted)
+    assert cli("gc").returncode == 130
+    assert len(pack_paths(layout)) == 1
+    monkeypatch.undo()
+    cli = Cli(tmp_path, cli._capture, monkeypatch, *flags(layout))
+    assert cli("fsck").stdout.endswith(b": clean\n")
+    assert cli("cat", "a\n").stdout == DATA[:20_000]
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["label", "a\n"], ["--help"], ["inspect", "--help"]])
+def test_start_up_loads_nothing_heavy(layout: Layout, arguments: list[str]) -> None:
+    argv = ["kvtool", *arguments, *(flags(layout) if "--help" not in arguments else [])]
+    script = (
+        f"import sys; sys.argv = {argv!r}\n"
+        "from kvtool.cli.main import entry\n"
+        "try: entry()\n"
+        "except SystemExit: pass\n"
+        "print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
+    loaded = set(eval(done.stderr))  # noqa: S307
+    heavy = {
+        "pydantic_settings",
+        "trio",
+        "pyfuse3",
+        "sqlite3",
+        "fastcdc",
+        "asyncio",
+        "click",
+        "xxhash",
+        "rich",
+    }
+    assert not loaded & heavy
+    assert arguments != ["--help"] or "pydantic" not in loaded
+
+
+def test_no_two_texts_look_alike() -> None:
+    texts = [
+        "a",
+        "\\",
+        "\\\\",
+        "\n",
+        "\\n",
+        "\udcff",
+        "\\udcff",
+        "ÿ",
+        "\x85",
+        "\\x85",
+        "\u202e",
+        "é",
+        "\x1b[0m",
+    ]
+    shown = [printable(text) for text in texts]
+    assert len(set(shown)) == len(texts)
+    assert all(text.isprintable() and text.encode() for text in shown)
