@@ -1,12 +1,10 @@
 """The console script: finds the subcommand, and turns every error into a line and an exit code."""
 
 import codecs
-import difflib
 import errno
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -55,6 +53,8 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
         unknown = next((word for word in words if not word.startswith("-")), words[0])
         if unknown in COMMANDS:
             raise UsageError(f"arguments stand after the command: kvtool {unknown} ...")
+        import difflib
+
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
         raise UsageError(f"'{unknown}' is not a command", hint=hint)
@@ -106,6 +106,8 @@ def _run(argv: Sequence[str]) -> int:
         return _report("os", reason(error), hint, 1, argv)
     except Exception as error:
         if call is not None and call.debug:
+            import traceback
+
             traceback.print_exc()
         what = f"internal error: {type(error).__name__}: {error}"
         return _report("internal", what, "run it again with `--log.level debug` to see where", 1, argv)
