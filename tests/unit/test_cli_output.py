@@ -256,7 +256,7 @@ def test_start_up_loads_nothing_heavy(layout: Layout, arguments: list[str]) -> N
 def test_a_log_record_is_one_line_whatever_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = logging.Logger("own")
+    root = logging.Logger("own")  # noqa: LOG001  (in the place of the real root)
     monkeypatch.setattr(logging, "root", root)
     child.log_to_stderr()
     root.error("saving /%s failed: %s", "ne\nw \udcff", "no space")

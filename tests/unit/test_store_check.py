@@ -12,8 +12,8 @@ from kvtool.store.check import check_store
 from kvtool.store.findings import KINDS, Code, Outcome, Severity
 from kvtool.store.layout import Layout
 from kvtool.store.look import Look
-from kvtool.store.watch import Watch
 from kvtool.store.repair import repair
+from kvtool.store.watch import Watch
 from tests.fsck_cases import (
     CASES,
     MISSING,
