@@ -69,6 +69,8 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
 def entry() -> int:
     """Run the command line of this process. Returns the exit code; no exception but SystemExit leaves it."""
     _print_any_name()
+    # pydantic would look for plugins of its own in every installed package, at each start.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     argv = sys.argv[1:]
     try:
         try:
