@@ -2,6 +2,7 @@
 
 import codecs
 import errno
+import gc
 import io
 import os
 import sys
@@ -13,6 +14,8 @@ from kvtool.cli.parser import COMMANDS, command_parser, root_parser
 from kvtool.cli.table import paint
 from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, OutputFailed, SettingsError, UsageError, reason
+
+_GC_THRESHOLD = 20_000  # objects made between two looks of the interpreter for what can be freed
 
 _OS_HINTS = {
     errno.EACCES: "run as the user it belongs to, or choose another place",
@@ -69,6 +72,8 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
 def entry() -> int:
     """Run the command line of this process. Returns the exit code; no exception but SystemExit leaves it."""
     _print_any_name()
+    # Imports and long lists leave no rubbish: looking for it took a tenth of the time of `kvtool inspect`.
+    gc.set_threshold(_GC_THRESHOLD)
     # pydantic would look for plugins of its own in every installed package, at each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     argv = sys.argv[1:]
