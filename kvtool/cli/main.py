@@ -23,6 +23,7 @@ from kvtool.errors import KvtoolError, SettingsError, UsageError, reason
 COMMANDS: dict[str, tuple[str, str]] = {
     "mount": ("mount the store: snapshots as ordinary files", "Mounting"),
     "umount": ("finish what is being written and unmount", "Mounting"),
+    "prefetch": ("read snapshots into the page cache: the next restore is warm", "Mounting"),
     "status": ("what the running mount does", "Mounting"),
     "inspect": ("list snapshots with their sizes, or show one", "Snapshots"),
     "cat": ("write a snapshot to standard output, without a mount", "Snapshots"),

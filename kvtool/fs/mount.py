@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pyfuse3
 import trio
 
 from kvtool import __version__
+from kvtool.core.readplan import SEGMENT_SIZE
 from kvtool.errors import KvtoolError
 from kvtool.fs.collection import Collection
 from kvtool.fs.control import ControlServer
@@ -23,7 +25,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import badlist
+from kvtool.store import badlist, child
 from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
@@ -101,10 +103,12 @@ class _Mount:
                     serving.start_soon(self._watch_signals, name="signals")
                     serving.start_soon(self._stop_when_told, name="stop")
                     serving.start_soon(self._commit_idle, name="idle appends")
+                    serving.start_soon(self._vfs.prefetch.run, self._warm, name="prefetch")
                     commands = {
                         "status": self._status,
                         "gc": self._gc,
                         "condemn": self._condemn,
+                        "prefetch": self._prefetch,
                         "umount": self._umount,
                     }
                     control = ControlServer(self._store.layout, commands)
@@ -130,7 +134,9 @@ class _Mount:
         self._reader = Reader(
             store, nursery, read_ahead=options.read_ahead, cache=options.cache, workers=options.workers
         )
-        env = _MountedFiles(store, self._worker, self._reader, InodeTable(store.layout))
+        self._background = Reader(store, nursery, read_ahead=SEGMENT_SIZE, cache=2 * SEGMENT_SIZE, workers=1)
+        inodes = InodeTable(store.layout)
+        env = _MountedFiles(store, self._worker, self._reader, inodes, self._background)
         env.nursery = nursery
         self._env = env
         self._vfs = Vfs(env)
@@ -173,6 +179,7 @@ class _Mount:
 
     async def _stop_when_told(self) -> None:
         await self._stopping.wait()
+        self._vfs.prefetch.stop()
         await self._vfs.commit_appended(0)
         with trio.move_on_after(_GRACE):
             while self._vfs.unfinished():
@@ -217,7 +224,9 @@ class _Mount:
             "bytes_saved": env.bytes_saved,
             "bytes_new": env.bytes_new,
             "bytes_fetched": self._reader.bytes_fetched,
-            "cache_bytes": self._reader.bytes_held,
+            "bytes_prefetched": self._background.bytes_fetched,
+            "prefetching": len(self._vfs.prefetch),
+            "cache_bytes": self._reader.bytes_held + self._background.bytes_held,
             "queued_slots": self._worker.queued,
             "last_collection": asdict(last) if last else None,
             "longest_collection_step_ms": round(self._worker.longest_step * 1000, 1),
@@ -228,6 +237,16 @@ class _Mount:
 
     async def _condemn(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"marked": await self._worker.condemn(badlist.from_json(request["copies"]))}
+
+    async def _prefetch(self, request: dict[str, Any]) -> dict[str, Any]:
+        hint = self._vfs.ask_prefetch(os.fsencode(request["name"]))
+        if request.get("wait"):
+            await hint.ended.wait()
+        return {"ended": hint.ended.is_set(), "trouble": hint.trouble}
+
+    def _warm(self, relative: bytes) -> "subprocess.Popen[bytes]":
+        path = os.path.join(self._place, os.fsdecode(relative))
+        return child.start("kvtool.store.warm", [path], talks=True)
 
     async def _umount(self, _request: dict[str, Any]) -> dict[str, Any]:
         self._stopping.set()

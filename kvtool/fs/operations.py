@@ -179,7 +179,7 @@ class Operations(pyfuse3.Operations):
     @_answered
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
         # The kernel's pages are kept: content changes by writes through the mount, or they are dropped.
-        return FileInfo(fh=await self._vfs.open(inode, flags), keep_cache=True)
+        return FileInfo(fh=await self._vfs.open(inode, flags, ctx.pid), keep_cache=True)
 
     @_answered
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:

@@ -57,6 +57,7 @@ class Handle:
     flags: int = 0
     position: Position = field(default_factory=Position)
     names: list[bytes] | None = None
+    background: bool = False  # of a prefetch: others go first
 
     @property
     def writes(self) -> bool:

@@ -1,8 +1,10 @@
 """The client's end of the control socket of a running mount: one JSON object a line each way.
 
 Requests: `{"command": "status"}`, `{"command": "gc", "dry_run": false}`, `{"command": "umount"}`,
-`{"command": "condemn", "copies": [[pack in hex, chunk id in hex, offset, bytes]]}`. Answers: the command's
-fields, or `{"error": {"message", "exit"}}`. After `umount` the mount closes the connection when it is gone.
+`{"command": "condemn", "copies": [[pack in hex, chunk id in hex, offset, bytes]]}`,
+`{"command": "prefetch", "name": path, "wait": false}` (with `wait` the answer comes when it has ended).
+Answers: the command's fields, or `{"error": {"message", "exit"}}`. After `umount` the mount closes the
+connection when it is gone.
 """
 
 import json
