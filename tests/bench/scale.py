@@ -7,14 +7,16 @@ look-ups and saves never look at it.
 import contextlib
 import os
 import random
+from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from kvtool.core import pack
 from kvtool.core.chunker import ChunkSizes
+from kvtool.core.index import Index
 from kvtool.core.pack import Entry
-from kvtool.store import durable, lock
+from kvtool.store import durable, lock, stubs
 from kvtool.store import layout as store_layout
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
@@ -83,8 +85,9 @@ def _stop(mount: MountedStore, *, reboot: bool) -> None:
 
 
 def fill(layout: Layout, packs: int, seed: int) -> None:
-    """A new store with so many packs of 64 MiB."""
+    """A new store with so many packs of 64 MiB, and a snapshot for each."""
     chance, checksum = random.Random(seed), pack.checksum(bytes(CHUNK))
+    lengths = array("Q", [CHUNK] * CHUNKS)
     store_layout.make_folder(layout.root)
     held = lock.acquire(layout)
     store_layout.open_or_create(layout, _SIZES)
@@ -92,7 +95,7 @@ def fill(layout: Layout, packs: int, seed: int) -> None:
     for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -500000"):
         store.catalog._db.execute(f"PRAGMA {setting}")
     with store.catalog._transaction():  # add_pack's, once for all
-        for _ in range(packs):
+        for number in range(packs):
             pack_id, ids = chance.randbytes(pack.PACK_ID_SIZE), chance.randbytes(32 * CHUNKS)
             entries = [
                 Entry(ids[32 * at : 32 * at + 32], pack.HEADER_SIZE + at * CHUNK, CHUNK, checksum)
@@ -103,6 +106,8 @@ def fill(layout: Layout, packs: int, seed: int) -> None:
             key = store.catalog._db.execute(insert, (pack_id, size)).lastrowid
             assert key is not None
             store.catalog._insert(key, entries)
+            stub = stubs.prepare(layout, Index(_SIZES).extended(lengths, ids), sync=False)
+            stubs.replace(stub, os.fsencode(layout.stubs / f"snapshot-{number}"))
     store.close()
     durable.sync_all(layout)
     held.release()
