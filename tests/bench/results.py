@@ -65,6 +65,10 @@ class Results:
         values = self.values.get(case, {}).get(name)
         return statistics.median(values) if values else None
 
+    def count(self, case: str, name: str) -> int:
+        """How many values there are so far."""
+        return len(self.values.get(case, {}).get(name, ()))
+
     def ratio(
         self, what: str, over: tuple[str, str], under: tuple[str, str], bound: float, *, at_least: bool
     ) -> None:
