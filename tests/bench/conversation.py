@@ -43,14 +43,8 @@ def turns(results: Results, folder: Path, plan: Plan) -> None:
                 results.add(SHARE, f"{name}, {what}", share, "%")
         shutil.rmtree(folder / name)
         _in_turns(results, folder, plan, name, first, later)
-        case = f"Next turn, {name} model, saved"
-        results.ratio(
-            f'next turn, {name}, "power", beside plain and fsync',
-            (case, POWER),
-            (case, SYNCED),
-            1,
-            at_least=False,
-        )
+    case, what = "Next turn, hybrid model, saved", 'next turn, hybrid, "power", beside plain and fsync'
+    results.ratio(what, (case, POWER), (case, SYNCED), 1, at_least=False)
 
 
 def _in_turns(

@@ -38,6 +38,9 @@ def llama(results: Results, folder: Path, plan: Plan) -> None:
             results.add(SHARE, f"{name}, {what}", share, "%")
         shutil.rmtree(folder / name)
         _in_turns(results, folder, plan, name, path)
+    case = f"Real server, hybrid model, turn {TURNS}, saved"
+    what = 'real server, hybrid, next turn, "power", beside plain and fsync'
+    results.ratio(what, (case, POWER), (case, SYNCED), 1, at_least=False)
     results.hold("hybrid, next turn, new bytes", results.median(SHARE, "hybrid, next turn"), 40, "%")
     results.hold("hybrid, the same again, new bytes", results.median(SHARE, "hybrid, the same again"), 0, "%")
 
@@ -72,14 +75,6 @@ def _in_turns(results: Results, folder: Path, plan: Plan, name: str, model: str)
                     measure(results, f"Real server, {name} model, restored, {when}", [restores], run, before)
             for store in ("kvtool", "power"):
                 shutil.rmtree(folder / store)
-    case = f"Real server, {name} model, turn {TURNS}, saved"
-    results.ratio(
-        f'real server, {name}, next turn, "power", beside plain and fsync',
-        (case, POWER),
-        (case, SYNCED),
-        1,
-        at_least=False,
-    )
 
 
 def _saves(server: "Server", slots: Path, places: Mapping[str, Path]) -> list[Steps]:
