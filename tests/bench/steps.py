@@ -11,7 +11,7 @@ from tests.bench.results import Results, cpu_of
 from tests.mounts import MountedStore
 from tests.timing import MIB, drop_caches, timed
 
-Steps = list[tuple[str, Callable[[], object]]]
+Steps = Sequence[tuple[str, Callable[[], object]]]
 
 PLAIN_FILE, SYNCED = "plain file", "plain file, then fsync"
 KVTOOL, POWER = "kvtool", 'kvtool, durability "power"'

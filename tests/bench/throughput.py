@@ -132,10 +132,12 @@ def short_writes(results: Results, folder: Path, plan: Plan) -> None:
             for peer in peers:
                 peer.create()
             save = partial(write_like_llama, snapshot=snapshot)
-            steps: Steps = [(KVTOOL, partial(save, str(large.dir / "a")))]
-            steps += [(SMALL, partial(save, str(small.dir / "a"), buffer=4096))]
-            steps += [(PLAIN_FILE, partial(save, str(plain)))]
-            groups = [steps, *([(peer.name, partial(peer.save, source))] for peer in peers)]
+            steps: Steps = [
+                (KVTOOL, partial(save, str(large.dir / "a"))),
+                (SMALL, partial(save, str(small.dir / "a"), buffer=4096)),
+                (PLAIN_FILE, partial(save, str(plain))),
+            ]
+            groups: list[Steps] = [steps, *([(peer.name, partial(peer.save, source))] for peer in peers)]
             measure(results, SHORT, groups, run, size=snapshot.size, mounts=[small, large])
         for store in ("4k", "8k"):
             shutil.rmtree(folder / store)
