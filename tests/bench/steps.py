@@ -90,7 +90,7 @@ def make_forgetful(mount: MountedStore, *, cold: bool = True) -> Callable[[], No
 
 
 def _turned(items: Sequence[object], by: int) -> "list":  # type: ignore[type-arg]
-    first = by % len(items)
+    first = by % max(1, len(items))
     return [*items[first:], *items[:first]]
 
 
