@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEFT, _RIGHT = 860, 250, 60  # pixels: of all, of the names, of the margin for figures
 _BAR, _GAP, _HEAD = 13, 4, 30
+_TOP = 60
 _LINES = 210  # height of the lower part
 _PLAIN, _SYNCED, _POWER = "plain file", "plain file, then fsync", "power"
 _LEAST = 1 / 1024  # a ratio of nothing has no place on this scale
 _SCALE = "Scale: "
-_POWER_NOTE = 'Durability "power" is beside a plain file and fsync.'
+_LEGEND = 'Medians, and the range as a thin line; durability "power" beside a plain file and fsync.'
 _CONTENDERS = ("kvtool", "casync", "borg", "restic")  # those with a colour of their own
 _STYLE = """
 text { font: 11px system-ui, sans-serif; fill: #24292f; }
@@ -45,14 +46,15 @@ def svg(results: "Results") -> str:
     # Whole powers of two around all of them.
     low, high = math.floor(math.log2(min(ratios))), math.ceil(math.log2(max(ratios) * 1.05))
     lines = [case for case in results.values if case.startswith(_SCALE)]
-    bars_end = 50 + sum(_HEAD + len(bars) * (_BAR + _GAP) for bars in groups.values())
+    bars_end = _TOP + 4 + sum(_HEAD + len(bars) * (_BAR + _GAP) for bars in groups.values())
     height = bars_end + 30 + (_LINES + 60 if lines else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
         f"<title>kvtool measured</title><style>{_STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
         _text(12, 20, "Time beside a plain file's (1 = as long; shorter bars are better)", "title"),
-        _text(12, 36, f"{results.machine}. Medians, and the range as a thin line. {_POWER_NOTE}", "note"),
+        _text(12, 36, f"{results.machine}.", "note"),
+        _text(12, 50, _LEGEND, "note"),
         *_bar_chart(groups, low, high, bars_end),
     ]
     if lines:
@@ -83,9 +85,9 @@ def _bar_chart(groups: dict[str, list[Bar]], low: int, high: int, end: int) -> I
 
     for power in range(low, high + 1):
         at = x(2.0**power)
-        yield _line(at, 46, at, end, "one" if power == 0 else "grid")
+        yield _line(at, _TOP, at, end, "one" if power == 0 else "grid")
         yield _text(at, end + 14, f"{2.0**power:g}", "tick")
-    y = 46
+    y = _TOP
     for case, bars in groups.items():
         y += _HEAD
         yield _text(12, y - 6, case, "title")
