@@ -82,9 +82,9 @@ def main() -> int:
 
 def _show(results: Results, *, for_docs: bool) -> int:
     results.write(RESULTS)
-    print(results.markdown())
     if for_docs:
         docs.refresh(results)
+    print(results.markdown())
     return 0
 
 
