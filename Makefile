@@ -19,7 +19,7 @@ check: .venv/ready-to-test
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-# For example: make bench ARGS="--only save,restore --runs 3"
+# For example: make bench ARGS="--only save,latency --runs 3"; with ARGS=--docs the tables and the plot in docs/ are replaced.
 bench: .venv/ready-to-test
 	$(BIN)/python -m tests.bench.bench $(ARGS)
 

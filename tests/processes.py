@@ -47,9 +47,26 @@ def wait_until(condition: Callable[[], bool], limit: float, what: str) -> None:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time that these processes have used so far."""
-    ticks = sum(int(fields[11]) + int(fields[12]) for pid in pids if (fields := _stat(pid)))
+    """User and system time that these processes have used so far, and their children that have ended."""
+    ticks = sum(sum(map(int, fields[11:15])) for pid in pids if (fields := _stat(pid)))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory(pids: Iterable[int]) -> int:
+    """The sum of the most memory that each of these processes ever had, shared pages counted in each."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
+def bytes_from_disk(pid: int) -> int:
+    """What the process has had the disk read so far."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 
 def memory(pids: Iterable[int]) -> int:

@@ -41,6 +41,7 @@ ANSWERS: dict[str, tuple[str, Any]] = {
     "label": ("kvtool label --json", Labels),
     "man": ("kvtool man --json", answers.Manual | answers.Manuals),
     "mount": ("kvtool mount --background --json", answers.Mounted),
+    "prefetch": ("kvtool prefetch --json", answers.Prefetched),
     "status": ("kvtool status --json", Status),
     "umount": ("kvtool umount --json", answers.Unmounted),
     "verify": ("kvtool verify --json", Verified),

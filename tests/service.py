@@ -85,7 +85,8 @@ async def serving(
         async with trio.open_nursery() as nursery:
             worker = IngestWorker(store, queue, lock_fd, nursery)
             reader = Reader(store, nursery, read_ahead=4 << 20, cache=16 << 20, workers=2)
-            env = Environment(store, worker, reader, InodeTable(store.layout))
+            background = Reader(store, nursery, read_ahead=1 << 20, cache=2 << 20, workers=1)
+            env = Environment(store, worker, reader, InodeTable(store.layout), background)
             service = Service(store, worker, env, Vfs(env))
             try:
                 yield service

@@ -42,6 +42,15 @@ class Unmounted:
 
 
 @dataclass(kw_only=True)
+class Prefetched:
+    """`kvtool prefetch`: the names asked for, whether they are `read` by now, and why some are given up."""
+
+    names: list[str]
+    read: bool
+    given_up: dict[str, str]
+
+
+@dataclass(kw_only=True)
 class Freed:
     """`kvtool gc`: packs deleted, new ones that took what was needed of them, and bytes freed in all.
 

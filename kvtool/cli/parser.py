@@ -16,6 +16,7 @@ DESCRIPTION = "llama-server's saved slots as ordinary files, stored as content-d
 COMMANDS: dict[str, tuple[str, str]] = {
     "mount": ("mount the store: snapshots as ordinary files", "Mounting"),
     "umount": ("finish what is being written and unmount", "Mounting"),
+    "prefetch": ("read snapshots into the page cache: the next restore is warm", "Mounting"),
     "status": ("what the running mount does", "Mounting"),
     "inspect": ("list snapshots with what they cost, or show one in depth", "Snapshots"),
     "label": ("set, remove or list a snapshot's labels", "Snapshots"),

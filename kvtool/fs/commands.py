@@ -43,6 +43,7 @@ class Commands:
             "label": self.label,
             "logs": self.logs,
             "meters": self.meters,
+            "prefetch": self.prefetch,
             "settings": self.explained,
             "status": self.status,
             "umount": self.umount,
@@ -71,7 +72,9 @@ class Commands:
             bytes_saved=env.bytes_saved,
             bytes_new=env.bytes_new,
             bytes_fetched=reader.bytes_fetched,
-            cache_bytes=reader.bytes_held,
+            bytes_prefetched=env.background.bytes_fetched,
+            prefetching=len(self.vfs.prefetch),
+            cache_bytes=reader.bytes_held + env.background.bytes_held,
             queued_slots=worker.queued,
             last_collection=self.collection.last,
             longest_collection_step_ms=round(worker.longest_step * 1000, 1),
@@ -124,6 +127,13 @@ class Commands:
     async def condemn(self, request: dict[str, Any]) -> dict[str, Any]:
         """Has copies of chunks that are damaged forgotten."""
         return {"marked": await self.vfs.env.worker.condemn(badlist.from_json(request["copies"]))}
+
+    async def prefetch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Has a snapshot read into the page cache; with `"wait": true` answers when that has ended."""
+        hint = self.vfs.ask_prefetch(_name(request))
+        if request.get("wait"):
+            await hint.ended.wait()
+        return {"ended": hint.ended.is_set(), "trouble": hint.trouble}
 
     async def umount(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Begins the end."""

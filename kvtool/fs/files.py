@@ -33,12 +33,23 @@ SIZE_MAX = (16 << 40) - 4096  # ext4's; what is refused here leaves the file as 
 
 
 class Environment:
-    """What every file needs: the store, the worker, the reader, the names, and the kernel's cache."""
+    """What every file needs: the store, the worker, the readers, the names, and the kernel's cache.
 
-    def __init__(self, store: Store, worker: IngestWorker, reader: Reader, inodes: InodeTable) -> None:
+    What a prefetch reads goes through `background`, so that nobody waits for it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker: IngestWorker,
+        reader: Reader,
+        inodes: InodeTable,
+        background: Reader | None = None,
+    ) -> None:
         self.store = store
         self.worker = worker
         self.reader = reader
+        self.background = background or reader
         self.inodes = inodes
         self.meters = reader.meters
         self.changes = 0  # commits, renames and deletions: what was counted before them no longer holds
@@ -142,7 +153,9 @@ class File:
             self._check()
             await self._load()
 
-    async def read(self, position: Position, offset: int, size: int) -> bytes | memoryview:
+    async def read(
+        self, position: Position, offset: int, size: int, *, background: bool = False
+    ) -> bytes | memoryview:
         """Up to `size` bytes at `offset`; the result is good until the next `await`."""
         while self._plan is None or self._failed:
             async with self._lock:
@@ -152,8 +165,9 @@ class File:
                     return await self._staging.read(offset, size)
                 await self._seal()
                 await self._plan_reading()
+        reader = self._env.background if background else self._env.reader
         try:
-            return await self._env.reader.read(self._plan, position, offset, size)
+            return await reader.read(self._plan, position, offset, size)
         except ChunkCorrupt:
             self._stale = True
             raise
@@ -262,6 +276,7 @@ class File:
     def _drop_plan(self) -> None:
         if self._plan is not None:
             self._env.reader.forget(self._plan)
+            self._env.background.forget(self._plan)
         self._plan, self._stale = None, False
 
     async def _append(self, data: bytes) -> None:

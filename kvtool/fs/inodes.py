@@ -75,15 +75,19 @@ class InodeTable:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return b"/".join([self._stub_root, *reversed(parts)])
 
+    def relative(self, inode: Inode) -> bytes:
+        """Where it is in the mount, relative to its root. Raises OSError (ENOENT)."""
+        if inode.detached is not None:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return self.path(inode)[len(self._stub_root) + 1 :]
+
     def name(self, inode: Inode) -> str:
         """Its path in the mount, for people."""
         try:
-            relative = (
-                self.path(inode)[len(self._stub_root) :] if inode.detached is None else b"(unlinked file)"
-            )
+            path = b"/" + self.relative(inode)
         except OSError:
-            relative = b"(removed directory)"
-        return os.fsdecode(relative) or "/"
+            path = b"(unlinked file)" if inode.detached is not None else b"(removed directory)"
+        return os.fsdecode(path)
 
     def child_path(self, parent: Inode, name: bytes, *, creating: bool = False) -> bytes:
         """Where `name` in `parent` is. Raises OSError for names that cannot, or may not, be there."""

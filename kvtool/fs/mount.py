@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 import pyfuse3
 import trio
 
+from kvtool.core.readplan import SEGMENT_SIZE
 from kvtool.core.score import Score
 from kvtool.errors import KvtoolError
 from kvtool.fs.api import ApiOptions, ApiProcess
@@ -27,6 +29,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
+from kvtool.store import child
 from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
@@ -131,6 +134,7 @@ class _Mount:
                     serving.start_soon(self._watch_signals, name="signals")
                     serving.start_soon(self._stop_when_told, name="stop")
                     serving.start_soon(self._commit_idle, name="idle appends")
+                    serving.start_soon(self._vfs.prefetch.run, self._warm, name="prefetch")
                     control = ControlServer(self._store.layout, self._commands(serving).table())
                     await nursery.start(control.serve)
                     if self._options.gc_interval:
@@ -157,7 +161,9 @@ class _Mount:
         self._reader = Reader(
             store, nursery, read_ahead=options.read_ahead, cache=options.cache, workers=options.workers
         )
-        env = _MountedFiles(store, self._worker, self._reader, InodeTable(store.layout))
+        self._background = Reader(store, nursery, read_ahead=SEGMENT_SIZE, cache=2 * SEGMENT_SIZE, workers=1)
+        inodes = InodeTable(store.layout)
+        env = _MountedFiles(store, self._worker, self._reader, inodes, self._background)
         env.nursery = nursery
         self._env = env
         self._vfs = Vfs(env)
@@ -214,6 +220,7 @@ class _Mount:
 
     async def _stop_when_told(self) -> None:
         await self._stopping.wait()
+        self._vfs.prefetch.stop()
         await self._vfs.commit_appended(0)
         with trio.move_on_after(_GRACE):
             while self._vfs.unfinished():
@@ -236,3 +243,7 @@ class _Mount:
             setting.write_text(f"{self._options.kernel_read_ahead // 1024}\n")
         except OSError as error:
             log.info("the kernel's read-ahead stays as it is, restores are somewhat slower: %s", error)
+
+    def _warm(self, relative: bytes) -> "subprocess.Popen[bytes]":
+        path = os.path.join(self._place, os.fsdecode(relative))
+        return child.start("kvtool.store.warm", [path], talks=True)

@@ -190,7 +190,7 @@ class Operations(pyfuse3.Operations):
 
     @_answered
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
-        return self._opened(await self._vfs.open(inode, flags))
+        return self._opened(await self._vfs.open(inode, flags, ctx.pid))
 
     def _opened(self, handle: int) -> FileInfo:
         # The kernel's pages are kept: content changes by writes through the mount, or they are dropped.

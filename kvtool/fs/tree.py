@@ -13,6 +13,7 @@ import trio
 from kvtool.fs import xattrs
 from kvtool.fs.files import Environment, File
 from kvtool.fs.inodes import ROOT, Inode, is_plain
+from kvtool.fs.prefetch import Prefetch, Prefetched
 from kvtool.fs.types import Attr, Caller, Change, Handle
 from kvtool.store import stubs
 from kvtool.store.layout import RESERVED, fsync_directory
@@ -26,6 +27,7 @@ class Tree:
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.inodes = env.inodes
+        self.prefetch = Prefetch(env.inodes)
         self._handles: dict[int, Handle] = {}
         self._last_handle = 0
 
@@ -178,6 +180,7 @@ class Tree:
             os.chmod(path, stat.S_IMODE(change.mode))
         if change.size is not None:
             file = self._file(inode, mode)
+            self.prefetch.drop(inode, "it is being written")
             await file.truncate(change.size)
             if not file.writers:
                 await file.commit()
@@ -188,11 +191,39 @@ class Tree:
     def getxattr(self, number: int, name: bytes) -> bytes:
         """One attribute of the `user` namespace, kvtool's own among them."""
         inode = self.inodes[number]
+        if name == xattrs.PREFETCH:
+            return b"%d" % (inode in self.prefetch)
         return xattrs.get(self.inodes.path(inode), name, self._live_size(inode))
 
     def setxattr(self, number: int, name: bytes, value: bytes) -> None:
-        """Sets an attribute; kvtool's own are read-only but for labels."""
-        xattrs.set_(self.inodes.path(self.inodes[number]), name, value)
+        """Sets an attribute; kvtool's own are read-only but for labels and the hint."""
+        inode = self.inodes[number]
+        path = self.inodes.path(inode)
+        if name != xattrs.PREFETCH:
+            xattrs.set_(path, name, value)
+        elif value == b"0":
+            self.prefetch.drop(inode, "it is not wanted any more")
+        elif value == b"1":
+            self._hint(inode, path)
+        else:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    def ask_prefetch(self, name: bytes) -> Prefetched:
+        """The hint that a file will be restored soon; `name` is a path relative to the mount."""
+        inode = self.inodes.root
+        path = self.inodes.path(inode)
+        try:
+            for part in name.split(b"/"):
+                path = self.inodes.child_path(inode, part)
+                os.lstat(path)
+                inode = self.inodes.child(inode, part)
+            return self._hint(inode, path)
+        finally:
+            self.inodes.forget(inode)
+
+    def _hint(self, inode: Inode, path: bytes) -> Prefetched:
+        self._file(inode, os.lstat(path).st_mode)
+        return self.prefetch.ask(inode)
 
     def removexattr(self, number: int, name: bytes) -> None:
         """Removes an attribute."""
@@ -283,6 +314,7 @@ class Tree:
         return kept
 
     async def _lost_its_name(self, inode: Inode, kept: bytes | None) -> None:
+        self.prefetch.drop(inode, "it was deleted or replaced")
         self.inodes.unlinked(inode, kept)
         if inode.file is not None and not inode.file.handles:
             await inode.file.discard()

@@ -58,6 +58,7 @@ class Handle:
     direct: bool = False
     position: Position = field(default_factory=Position)
     names: list[bytes] | None = None
+    background: bool = False  # of a prefetch: others go first
 
     @property
     def writes(self) -> bool:

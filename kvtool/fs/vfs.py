@@ -43,14 +43,21 @@ class Vfs(Tree):
         file.created()
         return self._open(inode, file, flags), attr
 
-    async def open(self, number: int, flags: int) -> int:
-        """A handle. With O_TRUNC the file is emptied, else its content must be readable as a whole."""
+    async def open(self, number: int, flags: int, pid: int = 0) -> int:
+        """A handle. With O_TRUNC the file is emptied, else its content must be readable as a whole.
+
+        `pid` is the process that opens it, as far as it is known.
+        """
         inode = self.inodes[number]
         file = self._file(inode, os.lstat(self.inodes.path(inode)).st_mode)
         # Counted first: until it is open, nobody may forget it.
         handle = self._open(inode, file, flags)
         try:
-            writes = self._handles[handle].writes
+            opened = self._handles[handle]
+            writes = opened.writes
+            opened.background = self.prefetch.is_reader(pid)
+            if writes or flags & os.O_TRUNC:
+                self.prefetch.drop(inode, "it is being written")
             if flags & os.O_TRUNC:
                 await file.truncate(0)
                 if not writes:
@@ -59,7 +66,8 @@ class Vfs(Tree):
                 await file.open_for_writing()
             else:
                 await file.open_for_reading()
-                self._count_use(inode, file)
+                if not opened.background:
+                    self._count_use(inode, file)
         except BaseException as error:
             if isinstance(error, KvtoolError):
                 log.error("opening %s failed: %s", self.inodes.name(inode), error)
@@ -75,8 +83,11 @@ class Vfs(Tree):
     async def read(self, handle: int, offset: int, size: int) -> bytes | memoryview:
         """Up to `size` bytes, fewer only at the end; the result is good until the next `await`."""
         opened = self._handles[handle]
+        if not opened.background:
+            self.prefetch.other_read(opened.inode)
         try:
-            return await self._opened_file(opened).read(opened.position, offset, size)
+            file = self._opened_file(opened)
+            return await file.read(opened.position, offset, size, background=opened.background)
         except KvtoolError as error:
             log.error("reading %s failed: %s", self.inodes.name(opened.inode), error)
             if isinstance(error, ChunkCorrupt):

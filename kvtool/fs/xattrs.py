@@ -1,6 +1,7 @@
 """Extended attributes in the mount: the stub's, of which kvtool's own are read-only but for labels.
 
-The read-only ones are not listed, so that `cp -a` and `rsync -X` into the mount work.
+The read-only ones are not listed, so that `cp -a` and `rsync -X` into the mount work. `PREFETCH` is none of
+the stub's: it stands for a hint (see `kvtool.fs.prefetch`).
 """
 
 import errno
@@ -8,6 +9,7 @@ import os
 
 from kvtool.store import stubs
 
+PREFETCH = stubs.PREFIX + b"prefetch"
 _SHOWN = {stubs.SIZE, stubs.CREATED, stubs.USES, stubs.LAST_USED}
 
 

@@ -12,6 +12,7 @@ A request is `{"command": ...}` with these fields, an answer what stands behind 
     meters                          -> `fs.meters.Meters`, and log lines by level
     logs level since after limit    -> `fs.logring.LogRing.read`
     condemn copies                  -> marked; copies are [pack in hex, chunk id in hex, offset, bytes]
+    prefetch name wait              -> ended, trouble; with wait when it has ended
     umount                          -> mountpoint; the connection closes when the mount is gone
 """
 

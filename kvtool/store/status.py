@@ -29,6 +29,8 @@ class Status:
     bytes_saved: int
     bytes_new: int
     bytes_fetched: int
+    bytes_prefetched: int
+    prefetching: int
     cache_bytes: int
     queued_slots: int
     last_collection: Collected | None

@@ -1,9 +1,18 @@
 """Other deduplicating tools, each told to do the same work: chunks, SHA-256 or better, no compression."""
 
+import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+from tests.processes import peak_memory
+
+_LIMIT = 600.0  # seconds for one command
+_LOOK = 0.05  # seconds between looks at its memory
 
 
 class Peer:
@@ -16,6 +25,7 @@ class Peer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / self.program
         self.saves = 0
+        self.peak_memory = 0  # bytes, of the largest of its commands so far
         self.environment = os.environ | {
             "BORG_BASE_DIR": str(self.folder),
             "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes",
@@ -55,16 +65,47 @@ class Peer:
     def _restore(self, target: Path) -> None:
         raise NotImplementedError
 
-    def _run(self, *arguments: str, folder: Path | None = None) -> None:
-        subprocess.run(
-            [self.program, *arguments],
-            cwd=folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=600,
-        )
+    def _run(self, *arguments: str, folder: Path | None = None, output: Path | None = None) -> None:
+        with tempfile.TemporaryFile() as said, contextlib.ExitStack() as stack:
+            out = stack.enter_context(output.open("wb")) if output else subprocess.DEVNULL
+            process = subprocess.Popen(
+                [self.program, *arguments],
+                cwd=folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=said,
+            )
+            with _killed_after(_LIMIT, process):
+                self._watch_memory(process)
+            if process.wait():
+                said.seek(0)
+                text = said.read().decode(errors="replace").strip()
+                raise RuntimeError(f"{self.program} {arguments[0]} ended with {process.returncode}: {text}")
+
+    def _watch_memory(self, process: "subprocess.Popen[bytes]") -> None:
+        """Waits for its end. What wait4(2) says of its memory includes ours, from before the exec."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_LOOK):
+                self.peak_memory = max(self.peak_memory, peak_memory([process.pid]))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        process.wait()
+        ended.set()
+        watcher.join()
+
+
+@contextlib.contextmanager
+def _killed_after(seconds: float, process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Casync(Peer):
@@ -115,16 +156,17 @@ class Borg(Peer):
 
 class Restic(Peer):
     name = program = "restic"
-    how = "backup --force --compression off, its own chunk sizes (1 MiB on average); it always encrypts"
+    how = "backup --force --compression off, dump; its own chunk sizes (1 MiB on average); it always encrypts"
 
     def _create(self) -> None:
         self._run("init", *self._repository)
 
     def _save(self, source: Path) -> None:
+        self._source = source
         self._run("backup", "--force", "--compression", "off", *self._repository, str(source))
 
     def _restore(self, target: Path) -> None:
-        self._run("restore", "latest", "--target", str(target), *self._repository)
+        self._run("dump", "latest", str(self._source), *self._repository, output=target / "file")
 
     @property
     def _repository(self) -> list[str]:

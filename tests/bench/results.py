@@ -1,9 +1,10 @@
-"""What was measured, the limits it is held against, and both as markdown and JSON."""
+"""What was measured, the limits it is held against, and both as markdown, JSON and a plot."""
 
 import json
 import os
 import platform
 import statistics
+import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class Results:
     units: dict[str, str] = field(default_factory=dict)
     limits: list[Limit] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    machine: str = ""
 
     def add(self, case: str, name: str, value: float, unit: str = "s") -> None:
         self.values.setdefault(case, {}).setdefault(name, []).append(value)
@@ -63,6 +65,10 @@ class Results:
         values = self.values.get(case, {}).get(name)
         return statistics.median(values) if values else None
 
+    def count(self, case: str, name: str) -> int:
+        """How many values there are so far."""
+        return len(self.values.get(case, {}).get(name, ()))
+
     def ratio(
         self, what: str, over: tuple[str, str], under: tuple[str, str], bound: float, *, at_least: bool
     ) -> None:
@@ -76,32 +82,77 @@ class Results:
         if measured is not None:
             self.limits.append(Limit(what, measured, bound, at_least=False, unit=unit))
 
-    def markdown(self) -> str:
-        parts = [f"# Benchmark\n\n{machine()}. Medians, with the range in brackets."]
+    def markdown(self, heading: str = "##") -> str:
+        """The tables, the limits and the notes; `heading` is what marks the title of each."""
+        parts = [f"{self.machine}. Medians, with the range in brackets."]
         for case, named in self.values.items():
-            heading = ["what", self.units[case], "runs"]
-            rows = [[name, spread(values), str(len(values))] for name, values in named.items()]
-            parts.append(f"## {case}\n\n{table([heading, *rows])}")
+            if self.cpu_belongs_to(case) is None:
+                parts.append(f"{heading} {case}\n\n{table(self._rows(case, named))}")
         if self.limits:
             rows = [limit.row() for limit in self.limits]
-            parts.append(f"## Limits\n\n{table([['what', 'measured', 'limit', ''], *rows])}")
+            parts.append(f"{heading} Limits\n\n{table([['what', 'measured', 'limit', ''], *rows])}")
         if self.notes:
             parts.append("\n".join(f"- {note}" for note in self.notes))
         return "\n\n".join(parts) + "\n"
 
+    def cpu_belongs_to(self, case: str) -> str | None:
+        """The case whose CPU times this one holds, None if it holds something else."""
+        return next((other for other in self.values if cpu_of(other) == case), None)
+
+    def _rows(self, case: str, named: dict[str, list[float]]) -> list[list[str]]:
+        unit, cpu = self.units[case], self.values.get(cpu_of(case), {})
+        rows = [["what", unit, *(["CPU s/GB"] if cpu else []), "runs"]]
+        for name, values in named.items():
+            spent = [spread(cpu[name]) if name in cpu else ""] if cpu else []
+            rows.append([name, spread(values, 3 if max(values) < 0.1 else 2), *spent, str(len(values))])
+        return rows
+
     def write(self, folder: Path) -> None:
-        """Leave latest.md and latest.json in a folder."""
+        """Leave latest.md, latest.json and latest.svg in a folder."""
+        from tests.bench.plot import svg
+
         folder.mkdir(exist_ok=True)
         limits = [asdict(limit) | {"holds": limit.holds} for limit in self.limits]
         whole: dict[str, Any] = {
-            "machine": machine(),
+            "machine": self.machine,
             "cases": {case: {"unit": self.units[case], "values": v} for case, v in self.values.items()},
             "limits": limits,
             "notes": self.notes,
         }
-        (folder / "latest.md").write_text(self.markdown())
+        (folder / "latest.md").write_text(f"# Benchmark\n\n{self.markdown()}")
         (folder / "latest.json").write_text(json.dumps(whole, indent=1) + "\n")
+        (folder / "latest.svg").write_text(svg(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Results":
+        """What `write` left there."""
+        whole = json.loads((folder / "latest.json").read_text())
+        limits = [Limit(**{key: row[key] for key in row if key != "holds"}) for row in whole["limits"]]
+        return cls(
+            values={case: entry["values"] for case, entry in whole["cases"].items()},
+            units={case: entry["unit"] for case, entry in whole["cases"].items()},
+            limits=limits,
+            notes=whole["notes"],
+            machine=whole["machine"],
+        )
 
 
-def machine() -> str:
-    return f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+def cpu_of(case: str) -> str:
+    """The case under which the CPU time of another one is noted."""
+    return f"CPU time of all processes: {case[0].lower()}{case[1:]}"
+
+
+def machine(folder: Path) -> str:
+    """What was measured on, and the file system that holds `folder`."""
+    model = "unknown CPU"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    command = ["stat", "--file-system", "--format=%T", str(folder)]
+    system = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    kind = {"ext2/ext3": "ext4"}.get(system, system)  # stat(1) does not tell them apart
+    return (
+        f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, {kind}, Linux {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )

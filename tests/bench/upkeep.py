@@ -19,7 +19,8 @@ from kvtool.store.layout import Layout
 from kvtool.store.lock import acquire
 from kvtool.store.store import Store
 from tests.bench.results import Plan, Results
-from tests.bench.throughput import COLD, measure, read, write
+from tests.bench.steps import measure, read, write
+from tests.bench.throughput import COLD
 from tests.mounts import MountedStore
 from tests.synth import Conversation, Shape
 from tests.timing import MIB, drop_caches, timed
@@ -106,7 +107,7 @@ def month(results: Results, folder: Path, plan: Plan) -> None:
             steps += [("fresh store", partial(read, fresh.dir / "main"))]
             case = f"{COLD}, {len(data) // 1_000_000} MB, after a month"
             for run in range(plan.runs):
-                measure(results, case, steps, run, before=drop_caches)
+                measure(results, case, [steps], run, before=drop_caches)
         packs, runs = (mount.json("inspect", "main")[key] for key in ("packs", "runs"))
         results.note(f"after a month the snapshot lies in {packs} packs, in {runs} runs")
         results.ratio(

@@ -291,13 +291,11 @@ def test_a_pipe_or_socket_in_the_stub_tree_is_a_file_that_cannot_be_read(place: 
     os.mkfifo(place.stubs / "pipe")
     with socket.socket(socket.AF_UNIX) as listening, control.reachable(place.stubs / "socket") as address:
         listening.bind(address)
-    for name in ("pipe", "socket"):
-        path = place.dir / name
+    for path in (place.dir / "pipe", place.dir / "socket"):
         assert path.is_file()
-        fails(errno.EIO, os.open, path, os.O_RDONLY)  # the kernel would wait for who writes into a pipe
-        fails(errno.EIO, os.open, path, os.O_WRONLY)
+        for access in (os.O_RDONLY, os.O_WRONLY):  # the kernel would wait for the other end of a pipe
+            fails(errno.EIO, os.open, path, access)
         path.write_bytes(b"hello")
-        assert path.read_bytes() == b"hello"
         path.unlink()
     assert os.listdir(place.stubs) == []
 
