@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtool.core.text import printable
+from kvtool.core.text import printable as printable
 from kvtool.errors import KvtoolError, NoStore, OutputFailed, reason
 
 if TYPE_CHECKING:

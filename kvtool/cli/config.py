@@ -87,20 +87,27 @@ def _print(call: Call, data: dict[str, Any]) -> int:
     if not call.args.running:
         _ = call.settings  # raises when something is wrong
     values: dict[str, dict[str, Any]] = {}
-    text: dict[str, dict[str, Any]] = {}
-    notes = []
     for row in data["settings"]:
+        section, name = row["key"].split(".")
+        values.setdefault(section, {})[name] = row["value"]
+    call.emit(values, toml_text(data["settings"]))
+    return 0
+
+
+def toml_text(rows: list[dict[str, Any]]) -> str:
+    """The rows of an Explanation as a settings file that gives the same settings, but for secrets."""
+    document: dict[str, dict[str, Any]] = {}
+    notes = ""
+    for row in rows:
         key, value = row["key"], row["value"]
         section, name = key.split(".")
-        values.setdefault(section, {})[name] = value
         if value == REDACTED:  # stars would be read back as the secret
-            notes.append(f"# {key} is set and not shown ({row['layer']} {printable(row['where'])})")
+            notes += f"# {key} is set and not shown ({row['layer']} {printable(row['where'])})\n"
         elif key in FIELDS:
-            text.setdefault(section, {})[name] = toml_value(key, read(key, value))
+            document.setdefault(section, {})[name] = toml_value(key, read(key, value))
         else:  # the mount that runs is of another version
-            text.setdefault(section, {})[name] = value
-    call.emit(values, "\n".join([*notes, tomli_w.dumps(text).rstrip("\n")]))
-    return 0
+            document.setdefault(section, {})[name] = value
+    return notes + tomli_w.dumps(document).rstrip("\n")
 
 
 def _print_key(call: Call, data: dict[str, Any], key: str) -> int:

@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from kvtool.cli.answers import Mounted
@@ -74,7 +74,7 @@ def run(call: Call) -> int:
         allow_other=settings.mount.allow_other,
         http=api,
         score=settings.score.expression,
-        settings=explain(call.resolved),
+        settings={},
         log=ring,
     )
 
@@ -90,6 +90,8 @@ def run(call: Call) -> int:
             _log_to(layout.log)
         if text := str(writer.recovered):
             log.info("mended after the last stop: %s", text)
+        # Looked at again: a store that was made only now fixes some settings from here on.
+        options = replace(options, settings=explain(Call(call.args, call.flags).resolved))
         mount.serve(writer.store, writer.lock_fd, options, ready)
     return 0
 

@@ -102,7 +102,7 @@ class ApiProcess:
 
 
 def listen(options: ApiOptions) -> socket.socket:
-    """The socket. Raises KvtoolError when it cannot be had, UsageError where all could read without a token."""
+    """The socket. Raises KvtoolError when it cannot be had, UsageError where it would be open to all."""
     host, port = address.parse(options.listen)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, get_args
 from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from kvtool.core.text import printable
 from kvtool.core.units import exact_size, format_duration, format_size
 from kvtool.settings.kinds import REDACTED, Kind, KindName
 from kvtool.settings.sections import SECTIONS
@@ -115,7 +114,9 @@ def read(key: str, raw: object) -> Any:
     except ValidationError as error:
         if kind(key) == "expression" and isinstance(raw, str):
             raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None  # it names the place
-        shown = REDACTED if is_secret(key) else repr(str(raw) if isinstance(raw, Path) else raw)
+        shown = f"'{raw}'" if isinstance(raw, str | Path) else repr(raw)
+        if is_secret(key):
+            shown = REDACTED
         raise ValueError(f"{shown} is not {describe(key)}") from None
 
 
@@ -124,7 +125,7 @@ def show(key: str, value: Any) -> str:
     try:
         value = _adapter(key).validate_python(value)
     except ValidationError:
-        return REDACTED if is_secret(key) else printable(str(value))
+        return REDACTED if is_secret(key) else str(value)
     match kind(key):
         case "size":
             return format_size(value)
@@ -135,7 +136,7 @@ def show(key: str, value: Any) -> str:
         case "secret":
             return _stars(value)
         case _:
-            return printable(short_path(str(value)))
+            return short_path(str(value))
 
 
 def _stars(secret: SecretStr) -> str:

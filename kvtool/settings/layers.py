@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, SettingsError, reason
 from kvtool.settings.fields import FIELDS, read, show
 from kvtool.settings.relations import RELATIONS
@@ -47,12 +46,12 @@ class Resolved:
 
     @property
     def messages(self) -> list[str]:
-        """Everything that is wrong, a line each."""
+        """Everything that is wrong."""
         lines = [problem.message for problem in self.problems]
         if self.store_error is not None:
             error = self.store_error
             lines.append(reason(error) if isinstance(error, OSError) else str(error))
-        return [printable(line) for line in lines]
+        return lines
 
     def check(self) -> None:
         """Raises SettingsError with everything that is wrong; the store's own error if that is all."""
@@ -172,6 +171,7 @@ def _check_fixed(key: str, value: Any, origin: Origin, problems: list[Problem]) 
 
 
 def _problem_text(messages: list[str]) -> str:
+    messages = [message.replace("\n", "\\n") for message in messages]  # of a name: here they part lines
     if len(messages) == 1:
         return messages[0]
     return "\n  ".join([f"{len(messages)} settings are wrong:", *messages])

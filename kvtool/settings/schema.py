@@ -10,8 +10,8 @@ from kvtool.settings.fields import FIELDS, bounds, choices, default_text, extra,
 from kvtool.settings.sections import SECTIONS
 
 # What parse_size and parse_duration take; the bounds of text no pattern can tell, reading checks them.
-SIZE_PATTERN = r"^\s*\d{1,30}(\.\d{1,30})?\s*([Bb]|[KkMmGgTt]([Ii]?[Bb])?)?\s*$"
-DURATION_PATTERN = r"^\s*(?=\d)(\d+\s*d)?\s*(\d+\s*h)?\s*(\d+\s*m)?\s*(\d+(\.\d+)?\s*s?)?\s*$"
+SIZE_PATTERN = r"^ *[0-9]{1,30}(\.[0-9]{1,30})? *([Bb]|[KkMmGgTt]([Ii]?[Bb])?)? *$"
+DURATION_PATTERN = r"^ *(?=[0-9])([0-9]+ *d)? *([0-9]+ *h)? *([0-9]+ *m)? *([0-9]+(\.[0-9]+)? *s?)? *$"
 PATH_PATTERN = r"^(/|~)"
 
 
@@ -49,10 +49,15 @@ def _field(key: str) -> dict[str, Any]:
     described = {"description": f"{meaning}.\n\n{extra(key, 'advice')}".strip()}
     if unit(key):
         described["description"] += f"\n\nA bare number is {unit(key)}."
-    default = FIELDS[key].default if kind(key) in ("bool", "count") else default_text(key)
-    if kind(key) != "secret" and not default_text(key).startswith("<"):
-        described["default"] = default
-    return {**described, **_type(key)}
+    return {**described, **_default(key), **_type(key)}
+
+
+def _default(key: str) -> dict[str, Any]:
+    if kind(key) in ("bool", "count"):
+        return {"default": FIELDS[key].default}
+    text = default_text(key)
+    # One that depends on another setting is no value that could be put in.
+    return {} if kind(key) == "secret" or text.startswith("<") else {"default": text}
 
 
 def _type(key: str) -> dict[str, Any]:

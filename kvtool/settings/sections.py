@@ -41,7 +41,7 @@ def _default_stubs(section: dict[str, Any]) -> Path:
 class Section(BaseModel):
     """A table of the configuration file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class StoreSection(Section):
@@ -58,7 +58,7 @@ class StoreSection(Section):
     )
     stubs: AbsolutePath = Field(
         default_factory=_default_stubs,
-        description="directory of the stubs, one plain file a snapshot; <store.path>/stubs if not set",
+        description="directory of the stubs, one plain file a snapshot; stubs/ in the store if not set",
         json_schema_extra={
             "usual": "<store.path>/stubs",
             "advice": "Set it to have the stubs on another disk than the packs. Stubs and packs are of use"

@@ -24,7 +24,7 @@ from kvtool.settings.sections import SECTIONS
 _WIDTH = 100
 _HEAD = """\
 #:schema {schema}
-# Settings of kvtool. Lines such as #name = value show what holds without them: take the # away to change one.
+# Settings of kvtool. Lines such as #name = value show what holds without them: take away the # to change it.
 # `kvtool config --explain` shows what holds and where it comes from.
 """
 
@@ -64,12 +64,11 @@ def write_new(path: Path, text: str) -> None:
 def _setting(resolved: Resolved, key: str) -> str:
     origin = resolved.origins[key]
     name = key.partition(".")[2]
-    facts = [FIELDS[key].description or "", describe(key)]
-    if unit(key):
-        facts.append(f"a bare number is {unit(key)}")
-    facts += [f"default {default_text(key)}", env_name(key)]
-    comment = f"{'; '.join(facts)}.\n{extra(key, 'advice')}".strip().split("\n")
-    lines = [line for part in comment for line in textwrap.wrap(part, _WIDTH - 2)]
+    meaning = FIELDS[key].description or ""
+    facts = [describe(key), *([f"a bare number is {unit(key)}"] if unit(key) else [])]
+    facts += [f"default {default_text(key) or 'none'}", env_name(key)]
+    parts = [f"{meaning[:1].upper()}{meaning[1:]}.", f"Value: {'; '.join(facts)}.", extra(key, "advice")]
+    lines = [line for part in parts for line in textwrap.wrap(part, _WIDTH - 2)]
     value = "" if is_secret(key) else toml_value(key, resolved.values[key])
     assignment = tomli_w.dumps({name: value})
     is_set = not is_secret(key) and origin.layer in ("flag", "env", "file") and not _stays(resolved, key)

@@ -19,14 +19,17 @@ def table(data: Mapping[str, Any]) -> str:
     text += [f"  {path:<{width}}  {file['state']}" for path, file in zip(paths, data["files"], strict=True)]
     rows = [_HEADER] + [_cells(row) for row in data["settings"]]
     text += ["", *_columns(rows, [False] + [row["wrong"] for row in data["settings"]])]
-    messages = [f"warning: {each}" for each in data["warnings"]]
-    messages += [f"error: {each}" for each in data["problems"]]
+    messages = [f"warning: {printable(each)}" for each in data["warnings"]]
+    messages += [f"error: {printable(each)}" for each in data["problems"]]
     return "\n".join([*text, *([""] if messages else []), *messages])
 
 
 def page(data: Mapping[str, Any]) -> str:
     """A Page: what the setting is, and its whole chain, the value that counts first."""
-    chain = [(each["shown"], each["layer"], _place(each["where"])) for each in (data, *data["overridden"])]
+    chain = [
+        (printable(each["shown"]), each["layer"], _place(each["where"]))
+        for each in (data, *data["overridden"])
+    ]
     facts = {
         "meaning": data["meaning"],
         "change it": data["advice"],
@@ -41,7 +44,7 @@ def page(data: Mapping[str, Any]) -> str:
         "",
         *_columns([("VALUE", "FROM", "WHERE"), *chain], [False, data["wrong"]] + [False] * (len(chain) - 1)),
     ]
-    problems = [f"error: {each}" for each in data["problems"]]
+    problems = [f"error: {printable(each)}" for each in data["problems"]]
     return "\n".join([*text, *([""] if problems else []), *problems])
 
 
@@ -52,8 +55,8 @@ def _fact(name: str, fact: str) -> str:
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     # What was overridden by an equal value explains nothing.
     other = next((each for each in row["overridden"] if each["shown"] != row["shown"]), None)
-    instead = f"{other['layer']} {other['shown']}" if other else ""
-    return row["key"], row["shown"], row["layer"], _place(row["where"]), instead
+    instead = f"{other['layer']} {printable(other['shown'])}" if other else ""
+    return row["key"], printable(row["shown"]), row["layer"], _place(row["where"]), instead
 
 
 def _place(where: str) -> str:

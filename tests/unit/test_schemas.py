@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from kvtool.cli.main import COMMANDS
-from tests import schemas
+from tests import schemas, settings_page
 
 
 @pytest.mark.parametrize("name", schemas.NAMES)
@@ -35,3 +35,7 @@ def test_what_a_schema_does_not_say_is_refused() -> None:
     for wrong in ({"mountpoint": "/mnt"}, {**answer, "pid": 1}, {**answer, "store": None}, [], {"error": {}}):
         with pytest.raises(jsonschema.ValidationError):
             schemas.check(["umount", "/mnt", "--json"], wrong)
+
+
+def test_the_page_of_settings_is_what_would_be_made() -> None:
+    assert settings_page.PAGE.read_text() == settings_page.text(), "run `python -m tests.settings_page`"

@@ -1,21 +1,23 @@
 """Layers: the highest wins, with its origin, and everything wrong is said at once with where it stands."""
 
+import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Secret, ValidationError
 
 from kvtool.core.toml_text import TomlError, key_lines, parse_toml
 from kvtool.errors import SettingsError
-from kvtool.settings.fields import FIELDS, bounds, choices, env_name, kind, read
+from kvtool.settings.explain import explain
+from kvtool.settings.fields import FIELDS, env_name, kind, read
 from kvtool.settings.layers import Resolved, resolve
 from kvtool.settings.model import Settings
-from kvtool.settings.sources import ConfigFile, Given, StoreLayer
+from tests import layering
 
 few = settings(derandomize=True, max_examples=50, deadline=None)
 
@@ -40,93 +42,55 @@ def resolve_in(
         flags or {},
         environ={"XDG_CONFIG_HOME": f"{tmp_path}/user", "XDG_DATA_HOME": f"{tmp_path}/data", **(env or {})},
         config_file=tmp_path / "config.toml" if config is not None else None,
-        store=store_layer(store) if store is not None else None,
+        store=layering.store_layer(store) if store is not None else None,
         etc_file=tmp_path / "etc.toml",
     )
-
-
-def store_layer(values: dict[str, tuple[Any, str]]) -> StoreLayer:
-    given = {key: Given(value, "store", where) for key, (value, where) in values.items()}
-    return StoreLayer(ConfigFile(Path("/srv/kv/store.toml"), "read"), given)
 
 
 def messages(resolved: Resolved) -> list[str]:
     return [problem.message for problem in resolved.problems]
 
 
-# Any value that is right, as text: what it is compared with goes through the same reading.
-def values_of(key: str) -> st.SearchStrategy[str]:
-    limits = bounds(key)
-    if limits is not None:
-        return st.integers(int(limits[0]), int(limits[1])).map(str)
-    if kind(key) == "path":
-        return st.sampled_from(["/srv/a", "/srv/b", "~/c"])
-    if kind(key) == "address":
-        return st.sampled_from(["", "127.0.0.1:8700", "[::1]:0", "localhost:65535"])
-    if kind(key) == "expression":
-        return st.sampled_from(["size", "idle * 2", "1 if uses else 0"])
-    if kind(key) == "secret":
-        return st.sampled_from(["", "0123456789abcdef", "x" * 256])
-    return st.sampled_from(choices(key))
-
-
 def plain(value: Any) -> Any:
     return value.get_secret_value() if isinstance(value, Secret) else value
 
 
-SOURCES = ("etc", "user", "config", "env", "flag")
-assignments = st.fixed_dictionaries(
-    {},
-    optional={
-        (source, key): values_of(key)
-        for source in (*SOURCES, "store")
-        for key in FIELDS
-        if source != "store" or key.startswith("chunk.")
-    },
-)
-
-
 @few
-@given(assignments)
+@given(layering.assignments(wrong=True))
 def test_the_highest_layer_wins_and_the_rest_follow_in_order(given: dict[tuple[str, str], str]) -> None:
-    def layer(source: str) -> dict[str, str]:
-        return {key: value for (its, key), value in given.items() if its == source}
-
-    def toml(source: str) -> str:
-        document: dict[str, dict[str, str]] = {}
-        for key, value in layer(source).items():
-            section, name = key.split(".")
-            document.setdefault(section, {})[name] = value
-        return tomli_w.dumps(document)
-
     with tempfile.TemporaryDirectory() as directory:
-        tmp_path = Path(directory)
-        texts = {source: toml(source) for source in ("etc", "user", "config")}
-        resolved = resolve_in(
-            tmp_path,
-            layer("flag"),
-            **texts,
-            env={env_name(key): value for key, value in layer("env").items()},
-            store={key: (value, "store.toml:1") for key, value in layer("store").items()},
-        )
-    paths = {"etc": "etc.toml", "user": "user/kvtool/config.toml", "config": "config.toml"}
+        root = Path(directory)
+        resolved = layering.resolved(root, given)
+        lines = {source: key_lines(layering.toml(layering.layer(given, source))) for source in layering.FILES}
+    rows = {row["key"]: row for row in explain(resolved)["settings"]}
     for key, origin in resolved.origins.items():
         expected = []
-        for source in ("store", *reversed(SOURCES)):
+        for source in ("store", *reversed(layering.SOURCES)):
             if (source, key) not in given:
                 continue
-            if source in paths:
-                line = key_lines(texts[source])[tuple(key.split("."))]
-                place = ("file", f"{tmp_path / paths[source]}:{line}")
+            value = given[source, key]
+            if source in layering.FILES:
+                line = lines[source][tuple(key.split("."))]
+                place = ("file", f"{root / layering.FILES[source]}:{line}")
             elif source == "store":
                 place = ("store", "store.toml:1")
             else:
                 place = (source, env_name(key) if source == "env" else f"--{key}")
-            expected.append((given[source, key], *place))
+                if kind(key) == "path" and value and not value.startswith("~"):
+                    value = os.path.join(os.getcwd(), value)
+            expected.append((value, *place))
         chain = [(plain(each.value), each.layer, each.where) for each in (origin, *origin.overridden)]
         assert chain[:-1] == expected
         assert chain[-1][1:] == ("default", "")
-        assert resolved.values[key] == read(key, chain[0][0])
+        row = rows[key]
+        assert [(each["layer"], each["where"]) for each in (row, *row["overridden"])] == [
+            each[1:] for each in chain
+        ]
+        if key in resolved.values:
+            assert resolved.values[key] == read(key, chain[0][0])
+        else:
+            assert row["wrong"]
+            assert any(origin.place in message for message in resolved.messages)
     if not resolved.problems:
         assert resolved.settings.flat() == resolved.values
 
@@ -227,7 +191,12 @@ def test_relations(tmp_path: Path, flags: dict[str, str], otherwise: str) -> Non
         ("store.gc_interval", -1),
         ("store.gc_interval", float("inf")),
         ("store.gc_interval", False),
+        ("mount.workers", "8.0"),
+        ("mount.workers", " 8"),
+        ("mount.cache", "268_435_456"),
         ("mount.allow_other", "perhaps"),
+        ("mount.allow_other", "yes"),
+        ("mount.allow_other", 1),
         ("store.path", ""),
         ("store.path", "/a\0b"),
         ("store.path", 5),
@@ -250,11 +219,13 @@ def test_any_raw_value_is_read_or_refused(key: str, raw: object) -> None:
 
 
 def test_an_unknown_variable_is_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
-    resolved = resolve_in(tmp_path, env={"KVTOOL_MOUNT__READAHED": "1", "KVTOOL_X": "", "OTHER": ""})
+    names = ("KVTOOL_MOUNT__READAHED", "KVTOOL_X", "Kvtool_Mount__Cache", "OTHER")
+    resolved = resolve_in(tmp_path, env=dict.fromkeys(names, "1"))
     assert not resolved.problems
     assert resolved.warnings == (
         "KVTOOL_MOUNT__READAHED is not a setting (did you mean KVTOOL_MOUNT__READ_AHEAD?)",
         "KVTOOL_X is not a setting",
+        "Kvtool_Mount__Cache is not a setting (did you mean KVTOOL_MOUNT__CACHE?)",
     )
 
 
@@ -280,6 +251,37 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     assert missing.files[0].state == "not usable"
     with pytest.raises(SettingsError, match="nowhere"):
         _ = missing.settings
+
+
+@pytest.mark.parametrize("what", ["fifo", "socket", "/dev/zero", "/dev/stdin", "loop"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, what: str) -> None:
+    path = tmp_path / what if what[0] != "/" else Path(what)
+    with socket.socket(socket.AF_UNIX) as listener:
+        match what:
+            case "fifo":
+                os.mkfifo(path)
+            case "socket":
+                listener.bind(str(path))
+            case "loop":
+                path.symlink_to(path)
+        for refused in (
+            resolve({}, environ={}, config_file=path, etc_file=tmp_path / "none"),
+            resolve({}, environ={}, etc_file=path),
+        ):
+            (message,) = messages(refused)
+            assert message.startswith(f"{path}: ")
+            assert "not usable" in {file.state for file in refused.files}
+
+
+def test_the_users_file_is_where_xdg_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for home, path in (
+        (f"{tmp_path}/x", f"{tmp_path}/x/kvtool/config.toml"),
+        ("relative", "/home/me/.config/kvtool/config.toml"),
+        ("", "/home/me/.config/kvtool/config.toml"),
+    ):
+        found = resolve({}, environ={"XDG_CONFIG_HOME": home}, etc_file=tmp_path / "none")
+        assert [str(file.path) for file in found.files] == [f"{tmp_path}/none", path]
 
 
 def test_a_path_of_any_bytes_in_a_file(tmp_path: Path) -> None:
