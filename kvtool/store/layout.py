@@ -6,8 +6,6 @@ is absent or differs, since an unmounted stub disk must never look like "no snap
 
 import errno
 import os
-import secrets
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -160,6 +158,8 @@ def quarantine(layout: Layout, path: Path | bytes, place: str | bytes) -> Path:
     except OSError as error:
         if error.errno != errno.EXDEV:  # the stub tree may lie on a disk of its own
             raise
+        import shutil  # seldom needed, and slow to import
+
         shutil.move(os.fsdecode(path), target)
     return target
 
@@ -197,7 +197,7 @@ def check_free(layout: Layout) -> str | None:
 def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
     """Makes an empty store and its stub tree. Raises UsageError when either place holds something else."""
     fmt = StoreFormat(
-        store_id=check_free(layout) or secrets.token_hex(16),
+        store_id=check_free(layout) or os.urandom(16).hex(),
         min_size=sizes.min_size,
         avg_size=sizes.avg_size,
         max_size=sizes.max_size,

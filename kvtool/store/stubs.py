@@ -6,7 +6,6 @@ first commit, and is dropped after a crash.
 
 import errno
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -303,4 +302,4 @@ def _is_time(value: bytes) -> bool:
 
 
 def _aside(layout: Layout) -> bytes:
-    return os.path.join(os.fsencode(layout.stub_private), ASIDE + secrets.token_hex(8).encode())
+    return os.path.join(os.fsencode(layout.stub_private), ASIDE + os.urandom(8).hex().encode())

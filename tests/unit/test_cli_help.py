@@ -119,8 +119,8 @@ def test_the_scripts_name_every_command_and_flag(cli: Cli, shell: str, tmp_path:
     for name, flags in FLAGS.items():
         assert name in text
         for flag in flags:
-            fish = f"-l {flag[2:]} " if flag.startswith("--") else f"-s {flag[1:]} "
-            assert (fish if shell == "fish" else flag) in text
+            dashes = "-l" if flag.startswith("--") else "-s"
+            assert (f" {dashes} {flag.lstrip('-')} " if shell == "fish" else flag) in text
     assert json.loads(cli("completion", shell, "--json").stdout)["text"] == text.rstrip("\n")
     if shutil.which(shell):
         script = tmp_path / "script"

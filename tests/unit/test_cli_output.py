@@ -1,6 +1,7 @@
 """What a terminal sees: progress, colours, output that cannot be written, Ctrl-C; and what start-up loads."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from kvtool.cli import chunk
 from kvtool.cli.progress import Bar
 from kvtool.core.text import printable
 from kvtool.core.units import format_size
+from kvtool.store import child
 from kvtool.store.layout import Layout
 from kvtool.store.watch import Watch
 from tests.cli import Cli
@@ -52,7 +54,7 @@ def cli(
 
 
 class Terminal:
-    """A terminal in the place of a standard stream; the test makes it, as pytest captures anew before."""
+    """A terminal in the place of a standard stream; made by the test, before which pytest captures anew."""
 
     def __init__(self, patch: pytest.MonkeyPatch, name: str) -> None:
         self._master, slave = os.openpty()
@@ -249,6 +251,16 @@ def test_start_up_loads_nothing_heavy(layout: Layout, arguments: list[str]) -> N
     }
     assert not loaded & heavy
     assert arguments != ["--help"] or "pydantic" not in loaded
+
+
+def test_a_log_record_is_one_line_whatever_the_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.Logger("own")  # noqa: LOG001  (in the place of the real root)
+    monkeypatch.setattr(logging, "root", root)
+    child.log_to_stderr()
+    root.error("saving /%s failed: %s", "ne\nw \udcff", "no space")
+    assert capsys.readouterr().err == "kvtool: ERROR saving /ne\\nw \\udcff failed: no space\n"
 
 
 def test_no_two_texts_look_alike() -> None:

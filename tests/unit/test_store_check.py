@@ -13,6 +13,7 @@ from kvtool.store.findings import KINDS, Code, Outcome, Severity
 from kvtool.store.layout import Layout
 from kvtool.store.look import Look
 from kvtool.store.repair import repair
+from kvtool.store.watch import Watch
 from tests.fsck_cases import (
     CASES,
     MISSING,
@@ -172,9 +173,9 @@ def test_it_looks_as_long_as_there_is_less_each_time(layout: Layout) -> None:
 def test_a_mount_that_starts_while_it_looks(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
 
-    def starting(it: Layout, *, in_use: bool) -> Look:
+    def starting(it: Layout, *, in_use: bool, watch: Watch) -> Look:
         (it.incoming / "x.pack").touch()
-        look = look_at(it, in_use=in_use)
+        look = look_at(it, in_use=in_use, watch=watch)
         held.append(lock.acquire(it) if not held else held[0])
         return look
 
