@@ -402,6 +402,37 @@ def test_costs_are_exact_after_every_kind_of_change(shared: Api) -> None:
                 assert float(os.getxattr(path, "user.kvtool.score")) >= 0
 
 
+def test_the_computed_attributes_follow_every_change(shared: Api) -> None:
+    folder = shared.mount.dir / "follow"
+    folder.mkdir()
+    data = data_of(60, 100 * KiB)
+
+    def unique(name: str) -> int:
+        return int(os.getxattr(folder / name, "user.kvtool.unique_bytes"))
+
+    def copy() -> None:
+        (folder / "b").write_bytes(data)
+        assert unique("a") == 0
+
+    (folder / "a").write_bytes(data)
+    assert unique("a") == 100 * KiB
+    copy()
+    (folder / "b").unlink()
+    assert unique("a") == 100 * KiB
+    copy()
+    (folder / "b").write_bytes(b"rewritten")
+    assert unique("a") == 100 * KiB
+    copy()
+    (folder / "c").write_bytes(b"another")
+    (folder / "c").rename(folder / "b")
+    assert unique("a") == 100 * KiB
+    copy()
+    os.truncate(folder / "b", 0)
+    assert unique("a") == 100 * KiB
+    (folder / "a").rename(folder / "d")
+    assert unique("d") == 100 * KiB
+
+
 def test_the_computed_attributes_are_neither_listed_nor_set_nor_there_for_what_is_no_snapshot(
     shared: Api,
 ) -> None:
