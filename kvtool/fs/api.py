@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _PACKAGES = ("fastapi", "hypercorn", "prometheus_client")
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before a process that ended is started again; doubled each time
 _BACKLOG = 128
-_STALLED = 20_000  # ms without progress after which the kernel ends the connection of who does not read
+STALLED = 20_000  # ms without progress after which the kernel ends the connection of who does not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ApiProcess:
         self._layout = layout
         self._options = options
         self._score = score
-        self._socket = _listen(options)
+        self._socket = listen(options)
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://{address.join(host, port)}"
 
@@ -101,7 +101,8 @@ class ApiProcess:
                 await trio.to_thread.run_sync(process.wait)
 
 
-def _listen(options: ApiOptions) -> socket.socket:
+def listen(options: ApiOptions) -> socket.socket:
+    """The socket. Raises KvtoolError when it cannot be had, UsageError where it would be open to all."""
     host, port = address.parse(options.listen)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -110,7 +111,7 @@ def _listen(options: ApiOptions) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED
             )  # connections inherit it
             listener.bind(place)
             listener.listen(_BACKLOG)
