@@ -56,7 +56,7 @@ class Prefetch:
     def ask(self, inode: Inode) -> Prefetched:
         """Has a file read when its turn comes. Raises OSError (EBUSY) for one that is being written."""
         if not _is_settled(inode):
-            raise OSError(errno.EBUSY, "it is being written, and what is written stays in the page cache")
+            raise OSError(errno.EBUSY, "it is being written")
         hint = self._wanted.get(inode)
         if hint is None:
             hint = self._wanted[inode] = Prefetched()
