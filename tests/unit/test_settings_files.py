@@ -44,8 +44,9 @@ def cli(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch:
 
 def fit(assignment: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
     """An assignment of single values that are right, made such that they fit together."""
-    fitting = dict(assignment)
-    for (source, key), text in assignment.items():
+    # Secrets are left out of what is written.
+    fitting = {place: text for place, text in assignment.items() if not is_secret(place[1])}
+    for (source, key), text in fitting.copy().items():
         if key in FITTING:
             least, most = FITTING[key]
             fitting[source, key] = str(least + parse_size(text) % (most - least + 1))
