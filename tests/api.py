@@ -2,18 +2,28 @@
 
 import http.client
 import json
+import os
+import random
 import socket
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
+from kvtool.core.tokens import TokenList, encode
+from kvtool.store import stubs
+from kvtool.store.layout import Layout
 from tests.mounts import MountedStore, temporary_folder
 
 TOKEN = "0123456789abcdef-test"  # noqa: S105
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+KiB = 1 << 10
+IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}  # each process tells all that it imports
 _LIMIT = 60.0
 
 
@@ -99,3 +109,41 @@ def wait_until_healthy(api: Api) -> None:
         except (AssertionError, ConnectionError, http.client.HTTPException):
             if time.monotonic() > deadline:
                 raise
+
+
+def shared_api() -> Iterator[Api]:
+    """One mount for all tests of a module, which only add files of their own: for a fixture of theirs."""
+    if not os.path.exists("/dev/fuse") and "CI" not in os.environ:
+        pytest.skip("there is no /dev/fuse here")
+    with mounted("--store.gc_interval", "0", limit=300, env=IMPORTS) as api:
+        yield api
+
+
+def save(api: Api, name: str | bytes, data: bytes) -> None:
+    path = os.path.join(os.fsencode(api.mount.dir), os.fsencode(name))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def recount(api: Api) -> dict[str, tuple[int, int]]:
+    """Unique and shared bytes of every snapshot, from its stub, chunk by chunk."""
+    layout = Layout(api.mount.store, api.mount.stubs)
+    chunks = {
+        stubs.name_of(layout, path): dict(stubs.read_index(path).chunks()) for path in stubs.walk(layout)
+    }
+    counts: dict[str, tuple[int, int]] = {}
+    for name, its in chunks.items():
+        others = [other for other_name, other in chunks.items() if other_name != name]
+        shared = sum(length for chunk, length in its.items() if any(chunk in other for other in others))
+        counts[name] = (sum(its.values()) - shared, shared)
+    return counts
+
+
+def slot(tokens: int) -> bytes:
+    """A file that begins as those of llama-server do."""
+    return encode(TokenList(4, array("i", range(tokens)))) + bytes(100)
+
+
+def data_of(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)
