@@ -11,7 +11,7 @@ demo: .venv/ready-to-run
 	$(BIN)/python -m tests.demo.demo $(ARGS)
 
 test: .venv/ready-to-test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 check: .venv/ready-to-test
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from kvtool.cli.answers import Prefetched
 from kvtool.cli.call import Call, printable
+from kvtool.cli.parser import examples
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.errors import KvtoolError
 
@@ -12,6 +13,11 @@ from kvtool.errors import KvtoolError
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("names", metavar="NAME", nargs="+", help="paths relative to the mount")
+    examples(
+        parser,
+        ("kvtool prefetch chat.bin", "it is restored soon"),
+        ("kvtool prefetch --wait a.bin b.bin", "returns when both are in the page cache"),
+    )
     parser.add_argument("--wait", action="store_true", help="return when they are there")
 
 

@@ -99,6 +99,7 @@ class File:
         self._streamed = 0
         self._staging: Staging | None = None
         self._failed = False
+        self._full = 0  # the errno when it was for want of room
         self._stale = False  # chunks may lie elsewhere by now: moved, or stored anew as one was damaged
         self._known_size: int | None = None
 
@@ -179,7 +180,7 @@ class File:
         else:
             self._lock.acquire_nowait()  # no trip through the scheduler for each small write
         try:
-            self._check()
+            self._check(writing=True)
             await self._load()
             _check_size(offset + len(data))
             try:
@@ -249,9 +250,12 @@ class File:
                 self._known_size = self._index.size
             self._index = None
 
-    def _check(self) -> None:
+    def _check(self, *, writing: bool = False) -> None:
         if self._failed:
-            raise OSError(errno.EIO, "an earlier write of this file failed")
+            # The kernel cuts a large write in two: when the second half fails, the writer is told of fewer
+            # bytes, and sees the reason only when it writes again.
+            code = self._full if writing and self._full else errno.EIO
+            raise OSError(code, "an earlier write of this file failed")
 
     def _committed_size(self) -> int:
         path = self._env.inodes.path(self._inode)
@@ -347,6 +351,7 @@ class File:
     async def _fail(self, error: OSError | KvtoolError) -> None:
         if not self._failed:
             self._failed = True
+            self._full = error.errno if error.errno in {errno.ENOSPC, errno.EDQUOT} else 0
             self._env.meters.failed_saves += 1
             log.error("saving %s failed: %s", self._env.inodes.name(self._inode), error)
             await self._reset(None)

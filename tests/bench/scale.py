@@ -111,7 +111,7 @@ def fill(layout: Layout, packs: int, seed: int) -> None:
             stub = stubs.prepare(layout, Index(_SIZES).extended(lengths, ids), sync=False)
             stubs.replace(stub, os.fsencode(layout.stubs / f"snapshot-{number}"))
     store.close()
-    durable.sync_all(layout)
+    durable.sync_all(layout, packs)
     held.release()
 
 

@@ -82,6 +82,7 @@ def mounted(mount: MountedStore) -> Iterator[MountedStore]:
     (mount.dir / "a").write_bytes(random_bytes(100_000))
     yield mount
     mount.remount()
+    mount.kvtool("gc")
     assert mount.kvtool("fsck").stdout.endswith("clean\n")
 
 

@@ -10,6 +10,7 @@ import pytest
 from kvtool.errors import ChunkCorrupt, ChunkMissing, IndexDamaged
 from kvtool.fs.inodes import ROOT, Inode
 from kvtool.fs.types import Change
+from kvtool.fs.writer import SaveStream
 from kvtool.store import stubs
 from kvtool.store.store import Store
 from tests.service import Service, serve
@@ -305,6 +306,35 @@ def test_with_durability_power_each_step_is_synced_before_the_next(
     # `create` moves its stub in place; then the pack is there (1) before the stub is synced and renamed, and
     # its folder synced.
     assert calls == [("rename", "new- 0"), ("fsync", "new- 1"), ("rename", "new- 1"), ("fsync", "stub 1")]
+
+
+def test_a_full_disk_is_what_every_later_write_is_told(
+    tmp_path: Path, expect_log: ExpectLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel cuts large writes in two, and keeps the error of the second half to itself."""
+    expect_log("saving /a failed")
+
+    async def act(service: Service) -> None:
+        await service.put(b"a", OLD)
+        handle = await service.open(b"a", W | TRUNC)
+
+        async def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SaveStream, "write", full)
+            with pytest.raises(OSError, match="full"):
+                await service.vfs.write(handle, 0, NEW)
+        for _ in range(2):
+            with pytest.raises(OSError, match="earlier write") as caught:
+                await service.vfs.write(handle, len(NEW), b"x")
+            assert caught.value.errno == errno.ENOSPC
+        with pytest.raises(OSError, match="earlier write") as caught:
+            await service.vfs.read(handle, 0, 10)
+        assert caught.value.errno == errno.EIO
+        await service.vfs.release(handle)
+
+    serve(tmp_path, act)
 
 
 def test_pages_that_readers_may_have_filled_are_dropped_after_a_write_past_them(
