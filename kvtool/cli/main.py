@@ -5,6 +5,7 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -107,7 +108,10 @@ def _run(argv: Sequence[str]) -> int:
     call: Call | None = None
     try:
         name, call = parse(argv)
-        code: int = import_module(f"kvtool.cli.{name}").run(call)
+        command = import_module(f"kvtool.cli.{name}")
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code: int = command.run(call)
         return code
     except (BrokenPipeError, OutputFailed):
         raise
@@ -125,6 +129,11 @@ def _run(argv: Sequence[str]) -> int:
             traceback.print_exc()
         what = f"internal error: {type(error).__name__}: {error}"
         return _report("internal", what, "run it again with `--log.level debug` to see where", 1, argv)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        # What pydantic's Rust makes of a KeyboardInterrupt: nothing else makes it panic.
+        return _report("interrupted", "interrupted", None, 130, argv)
 
 
 def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str]) -> int:

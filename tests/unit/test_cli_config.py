@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -275,3 +276,26 @@ def test_control_c_is_130() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, "config"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"kvtool: error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("kvtool.cli.main", -signal.SIGINT, b""),
+        ("pydantic", -signal.SIGINT, b""),
+        ("kvtool.store.control", 130, b"kvtool: error: interrupted\n"),  # by then the command runs
+    ],
+)
+def test_control_c_while_modules_are_imported_is_no_traceback(module: str, code: int, said: bytes) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        name == {module!r} and os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from kvtool.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    command = [sys.executable, "-c", script, "status"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", said)
