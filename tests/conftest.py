@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -61,3 +62,11 @@ def mounts() -> Iterator[Callable[..., MountedStore]]:
 def mount(mounts: Callable[..., MountedStore]) -> MountedStore:
     """A mount with default settings."""
     return mounts()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sees to it that all tests have ids of their own: pytest-xdist runs what has the same id once."""
+    count = Counter(item.nodeid for item in items)
+    if twice := [nodeid for nodeid, times in count.items() if times > 1]:
+        raise pytest.UsageError(f"tests with the same id: {', '.join(twice)}")

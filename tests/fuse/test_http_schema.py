@@ -2,15 +2,21 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 
 from tests import schemas
 from tests.api import TOKEN, Api, mounted
 
 description = schemathesis.openapi.from_path(str(schemas.FOLDER / "openapi.json"))
+# Not by schemathesis' own `parametrize`, whose tests all have the same id.
+OPERATIONS = [found.ok() for found in description.get_all_operations()]
+few = settings(
+    max_examples=10, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +30,11 @@ def api() -> Iterator[Api]:
         yield api
 
 
-@description.parametrize()
-@settings(
-    max_examples=6, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
-def test_every_operation_answers_as_described(case: schemathesis.Case, api: Api) -> None:
-    case.call_and_validate(base_url=api.url, headers={"Authorization": f"Bearer {TOKEN}"})
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_every_operation_answers_as_described(operation: Any, api: Api) -> None:
+    @settings(few)
+    @given(case=operation.as_strategy())
+    def ask(case: schemathesis.Case) -> None:
+        case.call_and_validate(base_url=api.url, headers={"Authorization": f"Bearer {TOKEN}"})
+
+    ask()
