@@ -1,7 +1,7 @@
 """`python -m tests.faults.sweep [SCENARIO ...]`: every step of every scenario (make faults).
 
 Kills before each step and halfway through each write, and power cuts at each moment with all outcomes; for
-each finding a line that says how to see it again. Exits 1 when something was found. Takes about an hour.
+each finding a line that says how to see it again. Exits 1 when something was found. Takes some hours.
 """
 
 import argparse
