@@ -20,7 +20,7 @@ from kvtool.store.findings import Code, Finding, Outcome, Report, Severity
 from kvtool.store.layout import Layout
 from tests.stores import flip, listing, opened, save, stub
 from tests.synth import random_bytes
-from tests.three import pack_of
+from tests.three_snapshots import pack_of
 
 
 def sql(layout: Layout, statement: str, *values: object) -> None:

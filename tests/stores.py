@@ -22,6 +22,11 @@ def layout_in(root: Path) -> Layout:
     return Layout(root / "store", root / "stubs")
 
 
+def flags_of(layout: Layout) -> tuple[str, ...]:
+    """What a command line needs to find the store."""
+    return ("--store.path", str(layout.root), "--store.stubs", str(layout.stubs))
+
+
 @contextmanager
 def open_store(root: Path, sizes: ChunkSizes = SIZES, *, sync: bool = False) -> Iterator[Store]:
     """The store below `root`, made where there is none, open for writing without the lock."""

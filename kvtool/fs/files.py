@@ -64,10 +64,10 @@ class Environment:
         if self.noted is not None:
             self.noted.add(inode)
 
-    def drop_cached(self, inode: Inode) -> None:
+    def drop_pages_soon(self, inode: Inode) -> None:
         """Has the kernel forget the file's pages, soon; a mount overrides both."""
 
-    async def cached_dropped(self, inode: Inode) -> None:
+    async def drop_pages(self, inode: Inode) -> None:
         """The same, done."""
 
     async def attributes_changed(self, inode: Inode) -> None:
@@ -356,7 +356,7 @@ class File:
             log.error("saving %s failed: %s", self._env.inodes.name(self._inode), error)
             await self._reset(None)
             self.dirty = False
-            self._env.drop_cached(self._inode)
+            self._env.drop_pages_soon(self._inode)
 
     async def _reset(self, index: Index | None) -> None:
         """Drops everything that is not committed; the live content is `index`, or the committed one."""

@@ -85,11 +85,11 @@ class _MountedFiles(Environment):
 
     nursery: trio.Nursery
 
-    def drop_cached(self, inode: Inode) -> None:
+    def drop_pages_soon(self, inode: Inode) -> None:
         # In a thread, since it waits for pages that the request at hand may have locked.
-        self.nursery.start_soon(self.cached_dropped, inode)
+        self.nursery.start_soon(self.drop_pages, inode)
 
-    async def cached_dropped(self, inode: Inode) -> None:
+    async def drop_pages(self, inode: Inode) -> None:
         await self._invalidate(inode.number)
 
     async def attributes_changed(self, inode: Inode) -> None:

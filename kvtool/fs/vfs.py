@@ -101,7 +101,7 @@ class Vfs(Tree):
         file = self._opened_file(opened)
         await file.write(offset, data, appending=appending)
         if opened.direct and file.handles > file.direct:
-            await self.env.cached_dropped(opened.inode)  # a reader who came later may have filled some
+            await self.env.drop_pages(opened.inode)  # a reader who came later may have filled some
         return len(data)
 
     async def flush(self, handle: int) -> None:

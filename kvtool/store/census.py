@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from kvtool.core.usage import usage
-from kvtool.errors import KvtoolError, reason
 from kvtool.store import child, stubs
 from kvtool.store.heads import token_counts
 from kvtool.store.layout import Layout
@@ -37,12 +36,8 @@ def main() -> None:
     args = parser.parse_args()
     child.settle(args.parent)
     os.nice(10)
-    try:
+    with child.failure_told():
         json.dump(census(Layout(args.store, args.stubs), tokens=args.tokens), sys.stdout)
-    except KvtoolError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(reason(error))
 
 
 if __name__ == "__main__":

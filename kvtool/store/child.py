@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from kvtool.core.text import printable
+from kvtool.errors import KvtoolError, reason
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,6 +50,17 @@ def start(
         stderr=subprocess.PIPE if talks else None,
         start_new_session=True,
     )
+
+
+@contextmanager
+def failure_told() -> Iterator[None]:
+    """In a child that `talks`: what goes wrong is its last word on standard error, and exit code 1."""
+    try:
+        yield
+    except KvtoolError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(reason(error))
 
 
 def settle(parent: int) -> None:

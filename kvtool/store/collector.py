@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvtool.errors import KvtoolError, reason
 from kvtool.store import badlist, child, collect, compact
 from kvtool.store.collect import Collected, Survey
 from kvtool.store.durable import sync_all
@@ -95,13 +94,9 @@ def main() -> None:
     args = parser.parse_args()
     child.settle(args.parent)
     os.nice(10)
-    try:
+    with child.failure_told():
         store = Store.open(Layout(args.store, args.stubs), writable=False)
         steps(store, args.newest, _say, dry_run=args.dry_run)
-    except KvtoolError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(reason(error))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 
-from kvtool.errors import reason
 from kvtool.store import child
 
 PIECE = 16 << 20  # bytes read for each line
@@ -25,17 +24,14 @@ def main() -> None:
     child.settle(args.parent)
     os.nice(19)  # it reads from no disk itself, so a class of I/O would change nothing
     buffer = bytearray(_READ)
-    try:
-        with open(os.fsencode(args.path), "rb", buffering=0) as file:
-            while sys.stdin.buffer.readline():
-                left = PIECE
-                while left and (got := file.readinto(buffer)):
-                    left -= got
-                if left:
-                    return
-                os.write(1, b"\n")
-    except OSError as error:
-        sys.exit(reason(error))
+    with child.failure_told(), open(os.fsencode(args.path), "rb", buffering=0) as file:
+        while sys.stdin.buffer.readline():
+            left = PIECE
+            while left and (got := file.readinto(buffer)):
+                left -= got
+            if left:
+                return
+            os.write(1, b"\n")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ From the worker:
 
 To a hasher (see `hashers`): `look {pack: path}`, body: entries as in a pack's footer. It answers with
 `looked {bytes, faults: [[number of the entry, kind, reason, errno]]}`.
+
+To a digester (see `digests`): `digest {at}`, body: the lengths (u64 each) of pieces of the shared memory that
+follow one another from there. It answers with their SHA-256, 32 bytes each, without a frame.
 """
 
 import json

@@ -13,7 +13,7 @@ from tests.cli import Cli
 from tests.faults.damage import PACK_AND_STUB, REGIONS, Region, check_readers, damage, make
 from tests.faults.operations import write
 from tests.mounts import MountedStore
-from tests.stores import layout_in
+from tests.stores import flags_of, layout_in
 from tests.synth import random_bytes
 
 ExpectLog = Callable[[str], None]
@@ -56,8 +56,7 @@ def test_no_reader_gets_a_wrong_byte(
         path = region.file(layout, "a")
         damage(path, manner, place, end)
         for command in region.found_by.intersection(CHECKS) if path.read_bytes() != content else ():
-            flags = ("--store.path", str(layout.root), "--store.stubs", str(layout.stubs))
-            done = Cli(root, capsysbinary, monkeypatch, *flags)(command)
+            done = Cli(root, capsysbinary, monkeypatch, *flags_of(layout))(command)
             assert done.returncode == 3
             assert path.name.encode() in done.stdout
         check_readers(root)

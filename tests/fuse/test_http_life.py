@@ -206,6 +206,21 @@ def imported(place: MountedStore) -> set[str]:
     return set(lines) | {name.partition(".")[0] for name in lines}
 
 
+def refused(root: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """A mount that does not come to be."""
+    (root / "mnt").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "kvtool",
+        "mount",
+        str(root / "mnt"),
+        "--store.path",
+        str(root / "store"),
+    ]
+    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+
+
 @pytest.mark.parametrize(
     ("flags", "message", "code"),
     [
@@ -219,37 +234,15 @@ def imported(place: MountedStore) -> set[str]:
 def test_what_cannot_work_is_refused_at_start(
     tmp_path: Path, flags: list[str], message: str, code: int
 ) -> None:
-    (tmp_path / "mnt").mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "kvtool",
-        "mount",
-        str(tmp_path / "mnt"),
-        "--store.path",
-        str(tmp_path / "store"),
-    ]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+    done = refused(tmp_path, *flags)
     assert done.returncode == code, done
     assert re.search(message, done.stderr)
     assert "short" not in done.stderr
 
 
 def test_a_port_that_is_taken_is_refused_at_start(tmp_path: Path) -> None:
-    (tmp_path / "mnt").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = [
-            sys.executable,
-            "-m",
-            "kvtool",
-            "mount",
-            str(tmp_path / "mnt"),
-            "--store.path",
-            str(tmp_path / "store"),
-        ]
-        done = subprocess.run(
-            [*command, "--http.listen", place], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = refused(tmp_path, "--http.listen", place)
     assert done.returncode == 1
     assert f"cannot listen on {place}: Address already in use" in done.stderr

@@ -11,7 +11,7 @@ import pytest
 from tests import schemas
 from tests.cli import Cli
 from tests.mounts import MountedStore
-from tests.stores import layout_in, open_store, save
+from tests.stores import flags_of, layout_in, open_store, save
 from tests.synth import random_bytes
 
 ODD = "ne\nw \udcff"
@@ -25,15 +25,7 @@ def cli(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch:
         save(store, b"odd", ODD)
     layout = layout_in(tmp_path)
     (layout.stubs / "d").mkdir()
-    return Cli(
-        tmp_path,
-        capsysbinary,
-        monkeypatch,
-        "--store.path",
-        str(layout.root),
-        "--store.stubs",
-        str(layout.stubs),
-    )
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 def labels(cli: Cli, *arguments: str) -> dict[str, str]:

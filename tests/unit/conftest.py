@@ -7,14 +7,14 @@ import pytest
 
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
-from tests import three
+from tests import three_snapshots
 from tests.stores import open_store
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """A store with three snapshots, each with a pack of its own."""
-    return three.make(tmp_path)
+    return three_snapshots.make(tmp_path)
 
 
 @pytest.fixture

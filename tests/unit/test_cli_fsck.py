@@ -12,7 +12,7 @@ from kvtool.store import lock
 from kvtool.store.layout import Layout
 from tests import schemas
 from tests.cli import Cli
-from tests.stores import flip, layout_in, listing, open_store, pack_paths, save
+from tests.stores import flags_of, flip, layout_in, listing, open_store, pack_paths, save
 from tests.synth import random_bytes
 
 ODD = "ne\nw \udcff"
@@ -34,8 +34,7 @@ def cli(
     capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cli:
-    flags = ("--store.path", str(layout.root), "--store.stubs", str(layout.stubs))
-    return Cli(tmp_path, capsysbinary, monkeypatch, *flags)
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 def lines(cli: Cli, code: int, *arguments: str) -> list[str]:

@@ -11,7 +11,7 @@ from kvtool.cli.parser import COMMANDS, command_parser, root_parser
 from kvtool.cli.surface import commands
 from kvtool.store.layout import Layout
 from tests.cli import Cli
-from tests.stores import layout_in, open_store, save
+from tests.stores import flags_of, layout_in, open_store, save
 
 FLAGS = {each.name: [flag for argument in each.flags for flag in argument.flags] for each in commands()}
 
@@ -31,15 +31,7 @@ def cli(
     capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cli:
-    return Cli(
-        tmp_path,
-        capsysbinary,
-        monkeypatch,
-        "--store.path",
-        str(layout.root),
-        "--store.stubs",
-        str(layout.stubs),
-    )
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

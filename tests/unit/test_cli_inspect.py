@@ -13,7 +13,7 @@ from kvtool.core.text import printable
 from kvtool.store.layout import Layout
 from tests import schemas
 from tests.cli import Cli
-from tests.stores import flip, layout_in, open_store, pack_paths, save
+from tests.stores import flags_of, flip, layout_in, open_store, pack_paths, save
 from tests.synth import Conversation, Shape, random_bytes
 
 ODD = "ne\nw \udcff\\n\x1b"
@@ -38,15 +38,7 @@ def layout(tmp_path: Path) -> Layout:
 @pytest.fixture
 def cli(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
     store = layout_in(tmp_path)
-    return Cli(
-        tmp_path,
-        capsysbinary,
-        monkeypatch,
-        "--store.path",
-        str(store.root),
-        "--store.stubs",
-        str(store.stubs),
-    )
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(store))
 
 
 def answer(cli: Cli, *arguments: str, code: int = 0) -> Any:

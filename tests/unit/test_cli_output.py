@@ -19,7 +19,7 @@ from kvtool.store import child
 from kvtool.store.layout import Layout
 from kvtool.store.watch import Watch
 from tests.cli import Cli
-from tests.stores import layout_in, listing, open_store, pack_paths, save
+from tests.stores import flags_of, layout_in, listing, open_store, pack_paths, save
 from tests.synth import random_bytes
 
 DATA = random_bytes(1 << 20)
@@ -37,10 +37,6 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
-def flags(layout: Layout) -> list[str]:
-    return ["--store.path", str(layout.root), "--store.stubs", str(layout.stubs)]
-
-
 @pytest.fixture
 def cli(
     layout: Layout,
@@ -50,7 +46,7 @@ def cli(
 ) -> Cli:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    return Cli(tmp_path, capsysbinary, monkeypatch, *flags(layout))
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 class Terminal:
@@ -170,7 +166,13 @@ def test_colours_on_a_terminal_alone(cli: Cli, layout: Layout, monkeypatch: pyte
 def test_output_that_cannot_be_written(layout: Layout, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "kvtool", *arguments, *(flags(layout) if arguments != ["--help"] else [])],
+            [
+                sys.executable,
+                "-m",
+                "kvtool",
+                *arguments,
+                *(flags_of(layout) if arguments != ["--help"] else []),
+            ],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -190,7 +192,10 @@ def test_output_that_cannot_be_written(layout: Layout, arguments: list[str]) -> 
 def test_errors_that_cannot_be_written_go_nowhere(layout: Layout, closed: str) -> None:
     command = f'"$0" -m kvtool cat absent "$@" {closed}'
     done = subprocess.run(
-        ["sh", "-c", command, sys.executable, *flags(layout)], stdout=subprocess.PIPE, check=False, timeout=60
+        ["sh", "-c", command, sys.executable, *flags_of(layout)],
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (2, b"")
 
@@ -221,14 +226,14 @@ def test_control_c_leaves_no_half_work(
     assert cli("gc").returncode == 130
     assert len(pack_paths(layout)) == 1
     monkeypatch.undo()
-    cli = Cli(tmp_path, cli._capture, monkeypatch, *flags(layout))
+    cli = Cli(tmp_path, cli._capture, monkeypatch, *flags_of(layout))
     assert cli("fsck").stdout.endswith(b": clean\n")
     assert cli("cat", "a\n").stdout == DATA[:20_000]
 
 
 @pytest.mark.parametrize("arguments", [["inspect"], ["label", "a\n"], ["--help"], ["inspect", "--help"]])
 def test_start_up_loads_nothing_heavy(layout: Layout, arguments: list[str]) -> None:
-    argv = ["kvtool", *arguments, *(flags(layout) if "--help" not in arguments else [])]
+    argv = ["kvtool", *arguments, *(flags_of(layout) if "--help" not in arguments else [])]
     script = (
         f"import sys; sys.argv = {argv!r}\n"
         "from kvtool.cli.main import entry\n"

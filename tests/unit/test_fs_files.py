@@ -352,7 +352,7 @@ def test_pages_that_readers_may_have_filled_are_dropped_after_a_write_past_them(
                 await service.vfs.write(handle, offset, b"x")
             return len(dropped)
 
-        monkeypatch.setattr(service.env, "cached_dropped", drop)
+        monkeypatch.setattr(service.env, "drop_pages", drop)
         vfs = service.vfs
         await service.put(b"a", OLD)
         writer = await service.open(b"a", W)

@@ -27,7 +27,7 @@ from tests.fsck_cases import (
 )
 from tests.stores import flip, opened, pack_paths, save
 from tests.synth import random_bytes
-from tests.three import FILES, pack_of, readable
+from tests.three_snapshots import FILES, pack_of, readable
 
 DOCS = Path(__file__).parents[2] / "docs" / "fsck.md"
 ExpectLog = Callable[[str], None]

@@ -18,7 +18,7 @@ from kvtool.store.recover import Recovered
 from kvtool.store.store import Store
 from tests.stores import SIZES, flip, layout_in, listing, pack_paths, read, save, stub
 from tests.synth import random_bytes
-from tests.three import FILES, pack_of, readable
+from tests.three_snapshots import FILES, pack_of, readable
 
 ExpectLog = Callable[[str], None]
 

@@ -19,7 +19,7 @@ from kvtool.store.layout import Layout
 from kvtool.store.repair import repair
 from tests.fsck_cases import MISSING, bad, by_code, edit, forget, orphan, other_sizes, path_of, sql
 from tests.stores import SIZES, flip, layout_in, listing, opened, pack_paths, save
-from tests.three import FILES, pack_of, readable
+from tests.three_snapshots import FILES, pack_of, readable
 
 ExpectLog = Callable[[str], None]
 
