@@ -26,7 +26,7 @@ ROUND = 256 << 20  # live bytes of the packs that become one
 ROUND_CHUNKS = 4000
 _SPARE = 64 << 20  # bytes of the disk that compaction leaves free
 _BATCH = 4 << 20  # bytes in one write
-_MOVED = 250  # chunks that move in one transaction
+_MOVED = 125  # chunks that move in one transaction, of which a step makes one at least
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from kvtool.store.slots import Slots
 from kvtool.store.store import Store
 
 log = logging.getLogger("kvtool.worker")
-_STEP = 0.02  # seconds that a save waits for a step of a collection, beside the pack that is under way
+_STEP = 0.01  # seconds after which a step of a collection lets saves go first, when its last part is done
 
 
 class Worker:
