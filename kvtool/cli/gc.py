@@ -1,6 +1,9 @@
 """kvtool gc: free the packs that no snapshot needs."""
 
 import argparse
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,9 +13,14 @@ from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
 from kvtool.cli.progress import progress
 from kvtool.core.units import format_size
+from kvtool.errors import KvtoolError
+from kvtool.store.watch import NOBODY, Watch
 
 if TYPE_CHECKING:
     from kvtool.store.collect import Collected
+    from kvtool.store.layout import Layout
+
+_PAUSE = 0.2  # seconds between two questions to the mount how far it is
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +45,7 @@ def run(call: Call) -> int:
     store_layout.open_existing(layout)
     leftovers = 0
     try:
-        with progress(call, "gc: the mount collects"):
+        with progress(call, "gc: the mount collects", unit="packs") as watch, _followed(layout, watch):
             answer = control.ask(layout, "gc", dry_run=dry_run)
         freed = Collected(answer["packs"], answer["rewritten"], answer["bytes"])
     except control.NotRunning:
@@ -50,6 +58,38 @@ def run(call: Call) -> int:
             with progress(call, "gc") as watch:
                 freed = collector.run(store, watch=watch)
     return _answer(call, freed, leftovers)
+
+
+@contextmanager
+def _followed(layout: "Layout", watch: Watch) -> Iterator[None]:
+    """Tells `watch` of the packs that the mount has to write, and has written, until the block ends."""
+    from kvtool.store import control
+
+    over = threading.Event()
+
+    def follow() -> None:
+        total = written = 0
+        while not over.wait(_PAUSE):
+            try:
+                now = control.ask(layout, "collection")
+            except (KvtoolError, OSError):
+                return  # who waits for the end is told
+            if now["packs_to_write"] != total:
+                total, written = now["packs_to_write"], 0
+                watch.begin(total)
+            watch.done(now["packs_written"] - written)
+            written = now["packs_written"]
+
+    if watch is NOBODY:
+        yield
+        return
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _answer(call: Call, freed: "Collected", leftovers: int) -> int:

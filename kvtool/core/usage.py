@@ -27,16 +27,20 @@ def count(snapshots: Mapping[Name, Index]) -> Count[Name]:
     """What every snapshot costs among all of them, and what all cost together."""
     # In whole sets: chunk by chunk a million references would take seconds.
     chunks = {name: dict(index.chunks()) for name, index in snapshots.items()}
-    all_lengths: dict[bytes, int] = {}
+    totals = {name: sum(lengths.values()) for name, lengths in chunks.items()}
+    seen: set[bytes] = set()
     again: set[bytes] = set()
-    for lengths in chunks.values():
-        again.update(filter(all_lengths.__contains__, lengths))
-        all_lengths.update(lengths)
+    live = 0
+    for name, lengths in chunks.items():
+        known = seen.intersection(lengths)
+        live += totals[name] - sum(map(lengths.__getitem__, known))
+        again |= known
+        seen.update(lengths)
     of = {}
     for name, lengths in chunks.items():
-        shared = sum(map(lengths.__getitem__, filter(again.__contains__, lengths)))
-        of[name] = Usage(sum(lengths.values()) - shared, shared)
-    return Count(of, sum(all_lengths.values()))
+        shared = sum(map(lengths.__getitem__, again.intersection(lengths)))
+        of[name] = Usage(totals[name] - shared, shared)
+    return Count(of, live)
 
 
 def usage(snapshots: Mapping[Name, Index]) -> dict[Name, Usage]:

@@ -109,7 +109,8 @@ def attributes(path: bytes) -> Attributes:
 def seconds_of(text: str) -> float:
     """The seconds since the epoch of a time in an attribute; 0 for what is none."""
     try:
-        return datetime.strptime(text, TIME).replace(tzinfo=UTC).timestamp()
+        # Twenty times as fast as strptime, of which a listing would need thousands.
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0
 

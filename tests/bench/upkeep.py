@@ -44,7 +44,12 @@ def collection(results: Results, folder: Path, plan: Plan) -> None:
         seconds, peak, references = done.stdout.split()
         results.add(LARGE, "mark and survey", float(seconds))
         results.add("Memory of mark and survey", f"{references} references", float(peak), "MiB")
+        listing = [sys.executable, "-m", "kvtool", "inspect", "--store.path", str(layout.root)]
+        listing += ["--store.stubs", str(layout.stubs)]
+        took, _ = timed(partial(subprocess.run, listing, stdout=subprocess.DEVNULL, check=True, timeout=600))
+        results.add(LARGE, "kvtool inspect, all of it", took)
     results.hold("mark and survey", results.median(LARGE, "mark and survey"), 10, "s")
+    results.hold("kvtool inspect lists them", results.median(LARGE, "kvtool inspect, all of it"), 2, "s")
     peak_memory = results.median("Memory of mark and survey", f"{SNAPSHOTS * REFERENCES} references")
     results.hold("memory of mark and survey", peak_memory, 300, "MiB")
     with MountedStore(folder, "--store.gc_interval", "0", limit=900) as mount:

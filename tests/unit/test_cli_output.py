@@ -5,17 +5,19 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kvtool.cli import chunk
+from kvtool.cli import chunk, gc
 from kvtool.cli.progress import Bar
 from kvtool.core.text import printable
 from kvtool.core.units import format_size
-from kvtool.store import child
+from kvtool.errors import KvtoolError
+from kvtool.store import child, control
 from kvtool.store.layout import Layout
 from kvtool.store.watch import Watch
 from tests.cli import Cli
@@ -113,6 +115,27 @@ def test_a_terminal_that_cannot_clear_a_line(cli: Cli, monkeypatch: pytest.Monke
 def test_no_progress_without_a_terminal(cli: Cli, tmp_path: Path) -> None:
     for arguments in commands(tmp_path):
         assert cli(*arguments).stderr == ""
+
+
+def test_the_progress_of_a_collection_in_a_mount_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = [(0, 0), (3, 0), (3, 2), (3, 3)]
+    told: list[tuple[str, int]] = []
+    asked_all = threading.Event()
+
+    def ask(_layout: object, command: str) -> dict[str, int]:
+        assert command == "collection"
+        if not stages:
+            asked_all.set()
+            raise KvtoolError("the mount has ended")
+        to_write, written = stages.pop(0)
+        return {"packs_to_write": to_write, "packs_written": written}
+
+    monkeypatch.setattr(control, "ask", ask)
+    monkeypatch.setattr(gc, "_PAUSE", 0)
+    watch = Watch(lambda total: told.append(("begin", total)), lambda more: told.append(("done", more)))
+    with gc._followed(Layout(Path("/none"), Path("/none")), watch):
+        assert asked_all.wait(10)
+    assert [each for each in told if each[1]] == [("begin", 3), ("done", 2), ("done", 1)]
 
 
 def test_the_line_tells_share_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
