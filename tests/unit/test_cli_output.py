@@ -227,7 +227,7 @@ def test_control_c_leaves_no_half_work(
     cli: Cli, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def interrupted(*_: object) -> Iterator[Watch]:
+    def interrupted(*_: object, **__: object) -> Iterator[Watch]:
         def stop(_count: int) -> None:
             raise KeyboardInterrupt
 
