@@ -20,6 +20,7 @@ from kvtool.core.pack import Entry
 from kvtool.core.readplan import Placement
 from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
 from kvtool.store import catalog_files
+from kvtool.store.checkpoint import MOST_PAGES, Checkpoints
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pack (key INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL,
@@ -81,6 +82,7 @@ class Catalog:
         """Opens the catalog; a writer makes it where there is none. Raises NoStore, OSError."""
         self._lock = threading.Lock()
         self._path = path
+        self._checkpoints: Checkpoints | None = None
         mode = "rwc" if writable else "ro"
         if not writable and catalog_files.is_frozen(path):
             mode += "&immutable=1"  # else SQLite wants to make files beside it
@@ -122,6 +124,11 @@ class Catalog:
         """Notes whether it is."""
         with self._transaction():
             self._db.execute(f"PRAGMA user_version = {_COMPLETE if is_complete else _IN_THE_MAKING}")
+
+    def checkpoint_aside(self) -> None:
+        """Has a thread move the log into the file from now on: for who must not wait for the disk."""
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}")
+        self._checkpoints = Checkpoints(self._path)
 
     def close(self) -> None:
         """Ends the connection."""
@@ -329,6 +336,8 @@ class Catalog:
                 with suppress(sqlite3.OperationalError):
                     self._db.execute("ROLLBACK")
                 raise
+            if self._checkpoints is not None:
+                self._checkpoints.changed(self._db.total_changes)
 
 
 def _span(first: Row, last: Row) -> tuple[int, int, int]:

@@ -214,6 +214,7 @@ def main() -> None:
         for name in os.listdir(layout.incoming):
             os.unlink(layout.incoming / name)  # of a worker before this one that was killed
     store = Store.open(layout, writable=True, sync=args.sync)
+    store.catalog.checkpoint_aside()
     slots = Slots(args.memory, args.headroom, args.slots)
     digester = Digester(args.memory, slots.size) if args.digester else None
     with socket.socket(fileno=args.socket) as connection:
