@@ -205,4 +205,7 @@ def _forget_damaged(store: Store) -> int:
         if damaged:
             log.warning("pack %s: %d chunks are damaged and forgotten", path, len(damaged))
             count += badlist.condemn(store, [Copy(row.id, *entry[:3]) for entry in damaged])
+    if young:
+        with suppress(OSError):  # what was read came from the disk, where the next power cut leaves it
+            durable.sync_all(store.layout, young[-1].key)
     return count

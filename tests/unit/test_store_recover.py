@@ -191,6 +191,7 @@ def test_after_a_reboot_packs_that_were_on_the_disk_before_are_not_read(
     layout.lock.write_text("- another-boot\n")
     with recover.writer(layout, sync=False) as (_, recovered, _):
         assert recovered == Recovered(chunks_damaged=int(newest < 2))
+    assert durable.synced_up_to(layout) == 3  # what was read then needs no reading after the next reboot
 
 
 def test_a_catalog_that_was_not_made_to_the_end_is_not_read(
