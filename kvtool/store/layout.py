@@ -203,6 +203,9 @@ def create(layout: Layout, sizes: ChunkSizes) -> StoreFormat:
         max_size=sizes.max_size,
     )
     write_aside(layout.format, store_format.dump(fmt))
+    fsync_directory(
+        layout.root
+    )  # or a power cut leaves folders that nobody takes for the beginning of a store
     for folder in (layout.packs, layout.incoming, layout.staging, layout.stub_private):
         make_folder(folder)
     write_aside(layout.stub_store_id, fmt.store_id + "\n")

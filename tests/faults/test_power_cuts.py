@@ -50,6 +50,13 @@ def test_the_first_holder_of_a_lock_is_not_forgotten(recording: Recorder) -> Non
     recorded.check(half_done + 1, Outcome.STORE_LOST)
 
 
+def test_a_store_whose_making_was_cut_short_is_gone_on_with(recording: Recorder) -> None:
+    recorded = recording(SCENARIOS["create"], "power")
+    first = next(i for i, event in enumerate(recorded.events) if event.path.endswith("/packs"))
+    for seed in range(10):
+        recorded.check(first + 1, Outcome.CHANCE, seed)
+
+
 def test_what_was_lost_with_durability_process_can_be_saved_again(
     recording: Recorder, expect_log: ExpectLog
 ) -> None:
