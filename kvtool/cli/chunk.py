@@ -10,7 +10,7 @@ from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of, sizes_of, stub_path
 from kvtool.cli.progress import progress
-from kvtool.core.text import printable
+from kvtool.core.text import counted, printable
 from kvtool.core.units import format_size
 from kvtool.errors import UsageError
 
@@ -55,8 +55,8 @@ def run(call: Call) -> int:
     rows = _dry_run(call, tasks) if call.args.dry_run else _store(call, tasks)
     word = "would be new" if call.args.dry_run else "new"
     text = "\n".join(
-        f"{printable(row.name)}: {format_size(row.size)} in {row.chunks} chunks,"
-        f" {format_size(row.new_bytes)} in {row.new_chunks} chunks {word}"
+        f"{printable(row.name)}: {format_size(row.size)} in {counted(row.chunks, 'chunk')},"
+        f" {format_size(row.new_bytes)} in {counted(row.new_chunks, 'chunk')} {word}"
         for row in rows
     )
     call.emit(asdict(Stored(snapshots=rows, dry_run=call.args.dry_run)), text)

@@ -10,7 +10,7 @@ from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
 from kvtool.cli.progress import progress
 from kvtool.cli.table import paint
-from kvtool.core.text import printable
+from kvtool.core.text import counted, printable
 from kvtool.errors import Damage, UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def _lines(report: "Report", shown: str) -> list[str]:
     counts = [
         f"{sum(found.severity is severity for found in report.findings)} {severity}" for severity in Severity
     ]
-    looked_at = f"{report.snapshots} snapshots, {report.packs} packs, {report.chunks} chunks"
+    numbers = ((report.snapshots, "snapshot"), (report.packs, "pack"), (report.chunks, "chunk"))
+    looked_at = ", ".join(counted(number, thing) for number, thing in numbers)
     return [*lines, f"{looked_at}: {', '.join(counts)}" if report.findings else f"{looked_at}: clean"]
 
 

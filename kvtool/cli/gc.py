@@ -12,6 +12,7 @@ from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
 from kvtool.cli.progress import progress
+from kvtool.core.text import counted
 from kvtool.core.units import format_size
 from kvtool.errors import KvtoolError
 from kvtool.store.watch import NOBODY, Watch
@@ -95,10 +96,12 @@ def _followed(layout: "Layout", watch: Watch) -> Iterator[None]:
 def _answer(call: Call, freed: "Collected", leftovers: int) -> int:
     dry_run = bool(call.args.dry_run)
     verb = "would be freed" if dry_run else "freed"
-    text = f"{freed.packs} packs, {format_size(freed.bytes)} {verb}"
+    text = f"{counted(freed.packs, 'pack')}, {format_size(freed.bytes)} {verb}"
     if freed.rewritten:
-        text += f"; {freed.rewritten} new packs {'would ' if dry_run else ''}hold what is needed of the old"
+        new = counted(freed.rewritten, "new pack")
+        does = "would hold" if dry_run else "holds" if freed.rewritten == 1 else "hold"
+        text += f"; {new} {does} what is needed of the old"
     if leftovers:
-        text += f"; {leftovers} leftovers removed"
+        text += f"; {counted(leftovers, 'leftover')} removed"
     call.emit(asdict(Freed(**asdict(freed), leftovers=leftovers, dry_run=dry_run)), text)
     return 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kvtool.cli.table import table
-from kvtool.core.text import printable
+from kvtool.core.text import counted, printable
 from kvtool.core.units import format_size
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def anatomy_text(found: "Anatomy") -> str:
 
 
 def _anatomy_lines(found: "Anatomy") -> Iterator[str]:
+    packs = counted(found.packs, "pack")
     lines = [
         ("name", printable(found.name)),
         ("size", f"{found.size} ({format_size(found.size)})"),
@@ -54,7 +55,7 @@ def _anatomy_lines(found: "Anatomy") -> Iterator[str]:
             "chunks",
             f"{found.chunks}, {found.distinct_chunks} of them distinct{_each(found.size, found.chunks)}",
         ),
-        ("fragmentation", f"{found.packs} packs, {found.runs} runs{_each(found.size, found.runs)}"),
+        ("fragmentation", f"{packs}, {counted(found.runs, 'run')}{_each(found.size, found.runs)}"),
         ("uses", str(found.uses)),
         ("last used", _time(found.last_used)),
         ("created", _time(found.created)),
@@ -64,7 +65,8 @@ def _anatomy_lines(found: "Anatomy") -> Iterator[str]:
     ]
     if found.llama is not None:
         kind = "session" if found.llama.session else "slot"
-        lines.append(("llama.cpp", f"{kind} file, format {found.llama.version}, {found.llama.tokens} tokens"))
+        tokens = counted(found.llama.tokens, "token")
+        lines.append(("llama.cpp", f"{kind} file, format {found.llama.version}, {tokens}"))
         more = " ..." if found.llama.tokens > len(found.llama.first_tokens) else ""
         lines.append(("first tokens", " ".join(map(str, found.llama.first_tokens)) + more))
     if found.missing is not None:

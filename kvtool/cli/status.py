@@ -5,7 +5,7 @@ import argparse
 from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
 from kvtool.cli.paths import layout_of
-from kvtool.core.text import printable
+from kvtool.core.text import counted, printable
 from kvtool.core.units import format_duration, format_size
 
 
@@ -24,13 +24,14 @@ def run(call: Call) -> int:
     status.pop("command")
     shared = status["bytes_saved"] - status["bytes_new"]
     stored, saved, new = (format_size(status[key]) for key in ("pack_bytes", "bytes_saved", "bytes_new"))
+    packs = counted(status["packs"], "pack")
     uptime = format_duration(round(status["seconds"]))
     text = "\n".join(
         [
             f"store       {printable(status['store'])}",
             f"stubs       {printable(status['stubs'])}",
             f"mounted on  {printable(status['mountpoint'])} for {uptime} (process {status['pid']})",
-            f"stored      {stored} in {status['packs']} packs, {status['chunks']} chunks",
+            f"stored      {stored} in {packs}, {counted(status['chunks'], 'chunk')}",
             f"saved       {saved} since the start, {new} of it new, {format_size(shared)} already there",
             f"files       {status['open_files']} open, {status['unfinished_saves']} saves unfinished",
         ]

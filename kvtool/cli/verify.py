@@ -9,7 +9,7 @@ from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
 from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.cli.progress import progress
-from kvtool.core.text import printable
+from kvtool.core.text import counted, printable
 from kvtool.core.units import format_size
 from kvtool.errors import Damage, KvtoolError, reason
 
@@ -92,12 +92,13 @@ def _lines(found: "Verified") -> Iterator[str]:
     rate = f"{format_size(round(found.bytes / found.seconds))}/s" if found.seconds else "at once"
     verdict = f"{len(found.bad)} bad" if found.bad else "all chunks good" if found.damaged else "all good"
     if by_snapshot:
-        verdict += f", in {len(by_snapshot)} snapshots"
+        verdict += f", in {counted(len(by_snapshot), 'snapshot')}"
     if found.damaged:
-        verdict += f"; {len(found.damaged)} damaged files"
+        verdict += f"; {counted(len(found.damaged), 'damaged file')}"
     if found.marked:
         yield f"{found.marked} bad copies marked: saving the same bytes again heals what needs them"
-    yield f"{found.chunks} chunks, {format_size(found.bytes)} in {found.seconds:.1f} s ({rate}): {verdict}"
+    hashed = counted(found.chunks, "chunk")
+    yield f"{hashed}, {format_size(found.bytes)} in {found.seconds:.1f} s ({rate}): {verdict}"
 
 
 def _shown(chunk: "BadChunk") -> str:

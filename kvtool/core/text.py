@@ -1,4 +1,4 @@
-"""Names and messages on one line: a name is any bytes, line breaks and terminal escapes among them."""
+"""Text for people: names on one line, whose bytes may be line breaks and terminal escapes, and counts."""
 
 
 def printable(text: str) -> str:
@@ -9,3 +9,8 @@ def printable(text: str) -> str:
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(char if char.isprintable() and char != "\\" else repr(char)[1:-1] for char in text)
+
+
+def counted(number: int, thing: str) -> str:
+    """ "1 pack", "2 packs"."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvtool.core import pack
 from kvtool.core.pack import Entry
+from kvtool.core.text import counted
 from kvtool.core.units import format_size
 from kvtool.errors import CatalogDamaged, NoStore, PackDamaged
 from kvtool.store import badlist, catalog_files, packs, stubs
@@ -141,7 +142,7 @@ class _Comparison:
             elif row is not None and place.pack == row.key:
                 own[entry.id] = Entry(entry.id, place.offset, place.length, place.checksum)
         if row is None:
-            text = f"the catalog does not know this pack of {len(entries)} chunks"
+            text = f"the catalog does not know this pack of {counted(len(entries), 'chunk')}"
             look.concern((entry.id for entry in unknown), look.add(Code.CATALOG_PACK_UNKNOWN, path, text))
             return
         self._sound[row.key] = path
@@ -209,4 +210,4 @@ def _entries(path: Path, condemned: set[Copy]) -> list[Entry]:
 
 
 def _chunks(ids: Sequence[bytes]) -> str:
-    return f"{len(ids)} chunks ({ids[0].hex()} is one)"
+    return f"{counted(len(ids), 'chunk')} ({ids[0].hex()} is one)"

@@ -5,6 +5,7 @@ import stat
 
 from kvtool.core import index as chunk_index
 from kvtool.core.index import Index
+from kvtool.core.text import counted
 from kvtool.core.units import format_size
 from kvtool.errors import IndexDamaged
 from kvtool.store import stubs
@@ -135,5 +136,5 @@ def _find_orphans(look: Look, sound: Catalog, needed: set[int]) -> None:
     unneeded = [row for row in sound.packs() if row.key not in needed and look.pack(row.key)]
     if unneeded:
         size = format_size(sum(row.size for row in unneeded))
-        text = f"{len(unneeded)} packs ({size}) hold nothing that a snapshot needs"
+        text = f"{counted(len(unneeded), 'pack')} ({size}) of which no snapshot needs anything"
         look.add(Code.ORPHAN, look.layout.packs, text)
