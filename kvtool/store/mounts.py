@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,20 @@ def take_down(mountpoint: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and find(mountpoint) is not None:
         raise KvtoolError(f"cannot unmount {mountpoint}: {done.stderr.strip()}")
+
+
+def ask(mountpoint: Path) -> "subprocess.Popen[bytes]":
+    """Starts a process that asks a mount something which the kernel never answers by itself; exit code 0 once
+    it has the answer.
+
+    A process: a mount that waits for its own answer could not even be killed.
+    """
+    question = "import os, sys; os.statvfs(sys.argv[1])"
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", question, str(mountpoint)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _take_down_dead(place: Path) -> None:
