@@ -197,9 +197,9 @@ class _Mount:
         try:
             pyfuse3.init(operations, str(self._place), options)
         except RuntimeError as error:
+            if self._options.allow_other:
+                places.check_allow_other()
             hint = "see the line of fusermount3 or libfuse above; is the package fuse3 installed?"
-            if self._options.allow_other and os.geteuid() != 0:
-                hint = "put user_allow_other into /etc/fuse.conf, or set mount.allow_other to false"
             raise KvtoolError(f"cannot mount on {self._place}: {error}", hint=hint) from error
         self._worker.start()
 

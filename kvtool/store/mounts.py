@@ -16,6 +16,7 @@ from kvtool.store.layout import Layout
 
 _FUSE_DEVICE = (10, 229)  # Linux's list of devices (devices.txt)
 _PREFIX = "kvtool:"
+_FUSE_CONF = Path("/etc/fuse.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,22 @@ def check(mountpoint: Path, layout: Layout) -> Path:
             "no permission for /dev/fuse", hint="run as root, or make it readable and writable for you"
         )
     return place
+
+
+def check_allow_other() -> None:
+    """Asked when mounting failed: raises UsageError if fuse.conf keeps this user from letting others in."""
+    if os.geteuid() == 0:
+        return
+    try:
+        lines = _FUSE_CONF.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    if "user_allow_other" not in map(str.strip, lines):
+        raise UsageError(
+            f"mount.allow_other: {_FUSE_CONF} does not have the line user_allow_other, without which only"
+            " root may let other users into a mount",
+            hint=f"as root: echo user_allow_other >> {_FUSE_CONF}; or set mount.allow_other to false",
+        )
 
 
 def take_down(mountpoint: Path) -> None:
