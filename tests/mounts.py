@@ -139,6 +139,10 @@ class MountedStore:
         self._ended()
         processes.wait_gone(family, STOP_LIMIT)
 
+    def signal(self, signum: int) -> None:
+        """Send a signal to the mount's process alone."""
+        self._running().send_signal(signum)
+
     def remount(self, *flags: str) -> None:
         """Stop the mount if it runs, and start it again."""
         if self.running:

@@ -33,6 +33,7 @@ ANSWERS: dict[str, tuple[str, Any]] = {
     "chunk": ("kvtool chunk --json", answers.Stored),
     "completion": ("kvtool completion --json", answers.Script),
     "config-init": ("kvtool config --init --json", answers.Written),
+    "config-systemd": ("kvtool config --systemd --json", answers.Unit),
     "errors": ("any command with --json that fails", answers.Failed),
     "explain": ("kvtool config --explain [KEY] --json", Explanation | Page),
     "fsck": ("kvtool fsck --json", Report),
@@ -60,7 +61,8 @@ def name_of(arguments: list[str]) -> str:
     command, *flags = [word.partition("=")[0] for word in arguments]
     if command != "config":
         return command
-    return "config-init" if "--init" in flags else "explain" if "--explain" in flags else "settings"
+    kinds = {"--init": "config-init", "--systemd": "config-systemd", "--explain": "explain"}
+    return next((kind for flag, kind in kinds.items() if flag in flags), "settings")
 
 
 def check(arguments: list[str], answer: Any) -> None:

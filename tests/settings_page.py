@@ -51,6 +51,7 @@ kvtool config --changed              # without what has its default; also with -
 kvtool config --running              # what the mount that runs was started with; also with --explain
 kvtool config --init                 # write ~/.config/kvtool/config.toml, every setting as a comment
 kvtool config --init FILE            # write another file; neither ever replaces one that is there
+kvtool config --systemd              # write a systemd unit: docs/deploy.md
 ```
 
 `kvtool config` takes every flag and looks at the same files and variables as `kvtool mount`, so it tells

@@ -100,6 +100,14 @@ class Written:
 
 
 @dataclass(kw_only=True)
+class Unit:
+    """`kvtool config --systemd`: the unit's text, and the file that has it now, "" when it is only shown."""
+
+    path: str
+    text: str
+
+
+@dataclass(kw_only=True)
 class Script:
     """`kvtool completion`: for which shell, and the text."""
 

@@ -40,19 +40,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write a commented settings file to start with (default: ~/.config/kvtool/config.toml);"
         " never over one that is there",
     )
+    parser.add_argument(
+        "--systemd",
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="write a systemd unit that mounts with these settings, as root the system's"
+        " (default: /etc/systemd/system/kvtool.service), else the user's; never over another; - prints it",
+    )
 
 
 def run(call: Call) -> int:
     """Print the settings. Exit code 2, with the table all the same, when `--explain` finds wrong ones."""
     args = call.args
     key: str | None = args.explain
-    if args.init is not None and (args.running or args.changed or key is not None):
-        raise UsageError("--init goes without --explain, --changed and --running")
+    shows = args.running or args.changed or key is not None
+    if args.init is not None and (shows or args.systemd is not None):
+        raise UsageError("--init goes without --systemd, --explain, --changed and --running")
+    if args.systemd is not None and shows:
+        raise UsageError("--systemd goes without --explain, --changed and --running")
     if key and key not in FIELDS:
         hint = did_you_mean(key, FIELDS).strip(" ()") or "`kvtool config --explain` lists them"
         raise UsageError(f"{key!r} is not a setting", hint=hint)
     if args.init is not None:
         return _init(call)
+    if args.systemd is not None:
+        return _systemd(call)
     data = _running(call) if args.running else explain(call.resolved)
     if key:
         return _print_key(call, data, key)
@@ -143,4 +156,28 @@ def _init(call: Call) -> int:
     write_new(path, starter(call.resolved))
     where = "" if path == user_file(os.environ) else f"; have it read with --config {printable(str(path))}"
     call.emit(asdict(Written(path=str(path))), f"{printable(str(path))} written{where}")
+    return 0
+
+
+def _systemd(call: Call) -> int:
+    import os
+
+    from kvtool.cli import systemd
+    from kvtool.cli.answers import Unit
+
+    _ = call.settings  # raises when something is wrong
+    system = os.geteuid() == 0
+    place = call.args.systemd
+    path = systemd.default_place(system=system)
+    if place == "-":
+        text = systemd.unit(call, path.name, system=system)
+        call.emit(asdict(Unit(path="", text=text)), text.rstrip("\n"))
+        return 0
+    if place:
+        path = Path(os.path.expanduser(place)).absolute()
+    text = systemd.unit(call, path.name, system=system)
+    said = "written" if systemd.install(path, text) else "is there already, and up to date"
+    call.emit(asdict(Unit(path=str(path), text=text)), f"{printable(str(path))} {said}")
+    control = "systemctl" if system else "systemctl --user"
+    call.note(f"start it with: {control} daemon-reload && {control} enable --now {printable(path.name)}")
     return 0

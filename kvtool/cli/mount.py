@@ -47,6 +47,7 @@ def run(call: Call) -> int:
         from kvtool.fs import mount
         from kvtool.fs.api import ApiOptions
         from kvtool.fs.logring import LogRing
+        from kvtool.fs.notify import Notifier
     except ImportError as error:
         raise KvtoolError(
             f"cannot load FUSE: {error}",
@@ -76,6 +77,8 @@ def run(call: Call) -> int:
         score=settings.score.expression,
         settings={},
         log=ring,
+        # In the background it is not what a service manager started, which may have more to do than this.
+        manager=Notifier() if call.args.ready_fd is not None else Notifier.of(os.environ, os.getpid()),
     )
 
     def ready() -> None:

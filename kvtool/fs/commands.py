@@ -14,6 +14,7 @@ from kvtool.fs.collection import Collection
 from kvtool.fs.control import Command
 from kvtool.fs.logring import LogRing
 from kvtool.fs.names import Names
+from kvtool.fs.notify import summary
 from kvtool.fs.vfs import Vfs
 from kvtool.store import badlist
 from kvtool.store.status import Status
@@ -80,6 +81,19 @@ class Commands:
             longest_collection_step_ms=round(worker.longest_step * 1000, 1),
         )
         return asdict(status)
+
+    async def summary(self) -> str:
+        """What the mount does, in one line; looks at nothing that grows with the chunks."""
+        env = self.vfs.env
+        packs = await trio.to_thread.run_sync(env.store.catalog.packs)
+        return summary(
+            stored=sum(row.size for row in packs),
+            commits=env.commits,
+            saved=env.bytes_saved,
+            new=env.bytes_new,
+            unfinished=self.vfs.unfinished(),
+            open_files=self.vfs.open_files(),
+        )
 
     async def explained(self, _request: dict[str, Any]) -> dict[str, Any]:
         """The settings of this mount and where each came from, secrets as stars."""

@@ -25,6 +25,7 @@ from kvtool.fs.costs import Costs
 from kvtool.fs.files import Environment
 from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.logring import LogRing
+from kvtool.fs.notify import Notifier
 from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
@@ -44,7 +45,7 @@ class MountOptions:
     """How to mount: sizes in bytes, `gc_interval` in seconds (0 = no collection by itself).
 
     `settings` is the answer to whoever asks on the control socket which settings this mount has, `log` keeps
-    its last lines. `score` is an expression that has been checked.
+    its last lines. `score` is an expression that has been checked. `manager` is told how the mount does.
     """
 
     mountpoint: Path
@@ -59,6 +60,7 @@ class MountOptions:
     score: str
     settings: Mapping[str, Any]
     log: LogRing
+    manager: Notifier
 
 
 def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[], None]) -> None:
@@ -135,7 +137,8 @@ class _Mount:
                     serving.start_soon(self._stop_when_told, name="stop")
                     serving.start_soon(self._commit_idle, name="idle appends")
                     serving.start_soon(self._vfs.prefetch.run, self._warm, name="prefetch")
-                    control = ControlServer(self._store.layout, self._commands(serving).table())
+                    commands = self._commands(serving)
+                    control = ControlServer(self._store.layout, commands.table())
                     await nursery.start(control.serve)
                     if self._options.gc_interval:
                         collecting = self._collection.run_regularly
@@ -145,6 +148,9 @@ class _Mount:
                         log.info("the HTTP API listens on %s", self._api.url)
                     await trio.to_thread.run_sync(self._raise_read_ahead)
                     self._ready()
+                    manager = self._options.manager
+                    await manager.say(READY="1", STATUS="serves")
+                    serving.start_soon(manager.run, self._answers, commands.summary, name="service manager")
                     await self._ended.wait()
                     serving.cancel_scope.cancel()
                 with trio.CancelScope(shield=True):
@@ -191,9 +197,9 @@ class _Mount:
         try:
             pyfuse3.init(operations, str(self._place), options)
         except RuntimeError as error:
+            if self._options.allow_other:
+                places.check_allow_other()
             hint = "see the line of fusermount3 or libfuse above; is the package fuse3 installed?"
-            if self._options.allow_other and os.geteuid() != 0:
-                hint = "put user_allow_other into /etc/fuse.conf, or set mount.allow_other to false"
             raise KvtoolError(f"cannot mount on {self._place}: {error}", hint=hint) from error
         self._worker.start()
 
@@ -220,6 +226,7 @@ class _Mount:
 
     async def _stop_when_told(self) -> None:
         await self._stopping.wait()
+        await self._options.manager.say(STOPPING="1", STATUS="commits what is unfinished")
         self._vfs.prefetch.stop()
         await self._vfs.commit_appended(0)
         with trio.move_on_after(_GRACE):
@@ -243,6 +250,15 @@ class _Mount:
             setting.write_text(f"{self._options.kernel_read_ahead // 1024}\n")
         except OSError as error:
             log.info("the kernel's read-ahead stays as it is, restores are somewhat slower: %s", error)
+
+    async def _answers(self) -> bool:
+        """Whether a request goes all the way: to the kernel, from there to us, and back."""
+        process = places.ask(self._place)
+        try:
+            # The thread is left behind when nobody waits any more: it ends with the process.
+            return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True) == 0
+        finally:
+            process.kill()
 
     def _warm(self, relative: bytes) -> "subprocess.Popen[bytes]":
         path = os.path.join(self._place, os.fsdecode(relative))

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from kvtool.store.layout import Layout
 
 _FUSE_DEVICE = (10, 229)  # Linux's list of devices (devices.txt)
 _PREFIX = "kvtool:"
+_FUSE_CONF = Path("/etc/fuse.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,22 @@ def check(mountpoint: Path, layout: Layout) -> Path:
     return place
 
 
+def check_allow_other() -> None:
+    """Asked when mounting failed: raises UsageError if fuse.conf keeps this user from letting others in."""
+    if os.geteuid() == 0:
+        return
+    try:
+        lines = _FUSE_CONF.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    if "user_allow_other" not in map(str.strip, lines):
+        raise UsageError(
+            f"mount.allow_other: {_FUSE_CONF} does not have the line user_allow_other, without which only"
+            " root may let other users into a mount",
+            hint=f"as root: echo user_allow_other >> {_FUSE_CONF}; or set mount.allow_other to false",
+        )
+
+
 def take_down(mountpoint: Path) -> None:
     """Unmounts, busy or not. Raises KvtoolError."""
     command = ["umount", "-l", "--", str(mountpoint)]
@@ -107,6 +125,20 @@ def take_down(mountpoint: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and find(mountpoint) is not None:
         raise KvtoolError(f"cannot unmount {mountpoint}: {done.stderr.strip()}")
+
+
+def ask(mountpoint: Path) -> "subprocess.Popen[bytes]":
+    """Starts a process that asks a mount something which the kernel never answers by itself; exit code 0 once
+    it has the answer.
+
+    A process: a mount that waits for its own answer could not even be killed.
+    """
+    question = "import os, sys; os.statvfs(sys.argv[1])"
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", question, str(mountpoint)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _take_down_dead(place: Path) -> None:

@@ -204,3 +204,25 @@ def test_without_fuse_it_says_so(
     with pytest.raises(KvtoolError, match=match) as caught:
         mounts.check(layout.root.parent / "mnt", layout)
     assert caught.value.hint
+
+
+def test_who_may_not_let_others_in_learns_which_line_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "fuse.conf"
+    monkeypatch.setattr(mounts, "_FUSE_CONF", conf)
+    mounts.check_allow_other()  # root may in any case
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for text in (None, "", "#user_allow_other\nmount_max = 3\n", "no_user_allow_other\n"):
+        if text is not None:
+            conf.write_text(text)
+        with pytest.raises(
+            UsageError, match=r"mount.allow_other: .*fuse.conf does not have the line"
+        ) as caught:
+            mounts.check_allow_other()
+        assert (
+            caught.value.hint
+            == f"as root: echo user_allow_other >> {conf}; or set mount.allow_other to false"
+        )
+    conf.write_text("mount_max = 3\n user_allow_other \n")
+    mounts.check_allow_other()
