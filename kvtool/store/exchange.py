@@ -71,7 +71,7 @@ class Export:
         self._verify = verify
         self._dry_run = dry_run
         for inside in (store.layout.root, store.layout.stubs):
-            if os.path.realpath(self._folder + b"/").startswith(os.path.realpath(os.fsencode(inside)) + b"/"):
+            if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(inside)):
                 raise UsageError(f"{folder} lies in {inside}", hint="export to a directory of its own")
         self._present: set[bytes] = set()  # chunks that are in the directory by now, or would be
         self.chunks = ChunkDirectory(os.path.join(self._folder, castore.NAME))
