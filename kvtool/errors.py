@@ -122,10 +122,14 @@ class ChunkCorrupt(Damage):
 
     code = "chunk_corrupt"
 
-    def __init__(self, chunk_id: bytes, length: int, where: str) -> None:
-        super().__init__(
-            f"chunk {chunk_id.hex()} in {where} is damaged", hint="delete the snapshot, or save it again"
-        )
+    def __init__(
+        self,
+        chunk_id: bytes,
+        length: int,
+        where: str,
+        hint: str = "delete the snapshot, or save it again",
+    ) -> None:
+        super().__init__(f"chunk {chunk_id.hex()} in {where} is damaged", hint=hint)
         self.chunk_id = chunk_id
         self.length = length
 

@@ -18,6 +18,7 @@ from kvtool.errors import KvtoolError
 from kvtool.settings.explain import Explanation, Page
 from kvtool.settings.schema import settings_schema
 from kvtool.store.anatomy import Anatomy
+from kvtool.store.exchange import Exported
 from kvtool.store.findings import Report
 from kvtool.store.kinship import Tree
 from kvtool.store.labels import Labels
@@ -35,9 +36,11 @@ ANSWERS: dict[str, tuple[str, Any]] = {
     "config-init": ("kvtool config --init --json", answers.Written),
     "config-systemd": ("kvtool config --systemd --json", answers.Unit),
     "errors": ("any command with --json that fails", answers.Failed),
+    "export": ("kvtool export --json", Exported),
     "explain": ("kvtool config --explain [KEY] --json", Explanation | Page),
     "fsck": ("kvtool fsck --json", Report),
     "gc": ("kvtool gc --json", answers.Freed),
+    "import": ("kvtool import --json", answers.Stored),
     "inspect": ("kvtool inspect [NAME | --tree] --json", Listing | Anatomy | Tree),
     "label": ("kvtool label --json", Labels),
     "man": ("kvtool man --json", answers.Manual | answers.Manuals),

@@ -1,7 +1,8 @@
 """What commands answer with --json where no lower floor says it: schemas/ is made from these.
 
 Sizes are bytes; times are ISO 8601 in UTC, "" for never. A command's other answers: `store.findings.Report`
-(fsck), `store.verify.Verified`, `store.status.Status`, `settings.explain.Explanation` and `Page`.
+(fsck), `store.verify.Verified`, `store.exchange.Exported`, `store.status.Status`,
+`settings.explain.Explanation` and `Page`.
 """
 
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Chunked:
 
 @dataclass(kw_only=True)
 class Stored:
-    """`kvtool chunk`: the files, or with `dry_run` what storing them would do."""
+    """`kvtool chunk`, `kvtool import`: the files, or with `dry_run` what storing them would do."""
 
     snapshots: list[Chunked]
     dry_run: bool

@@ -9,10 +9,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import import_module
 
 from kvtool.cli.call import Call, say, to_json, writing_output
-from kvtool.cli.parser import COMMANDS, command_parser, root_parser
+from kvtool.cli.parser import COMMANDS, command_module, command_parser, root_parser
 from kvtool.cli.table import paint
 from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, OutputFailed, SettingsError, UsageError, reason
@@ -108,7 +107,7 @@ def _run(argv: Sequence[str]) -> int:
     call: Call | None = None
     try:
         name, call = parse(argv)
-        command = import_module(f"kvtool.cli.{name}")
+        command = command_module(name)
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code: int = command.run(call)

@@ -1,11 +1,12 @@
 """The commands, and the parser of each: help comes from here, and completion and man pages from that.
 
-A subcommand NAME is the module kvtool.cli.NAME, imported only when it is called: with `configure(parser)`,
-which adds its arguments, and `run(call)`, which returns the exit code.
+A subcommand NAME is the module kvtool.cli.NAME (`import_`, where that is a keyword), imported only when it is
+called: with `configure(parser)`, which adds its arguments, and `run(call)`, which returns the exit code.
 """
 
 import argparse
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 from kvtool import __version__
@@ -22,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "label": ("set, remove or list a snapshot's labels", "Snapshots"),
     "cat": ("write a snapshot to standard output, without a mount", "Snapshots"),
     "chunk": ("store a file as a snapshot, without a mount", "Snapshots"),
+    "export": ("write snapshots as casync and desync read them", "Snapshots"),
+    "import": ("store what casync, desync or export wrote", "Snapshots"),
     "gc": ("free the space of chunks that nothing needs", "Store"),
     "fsck": ("check the store for damage, and mend it", "Store"),
     "verify": ("hash what is stored, and say which snapshots are damaged", "Store"),
@@ -52,6 +55,11 @@ def examples(parser: argparse.ArgumentParser, *lines: tuple[str, str]) -> None:
     parser.epilog = _examples_text(lines)
 
 
+def command_module(name: str) -> Any:
+    """The module of a subcommand."""
+    return import_module(f"kvtool.cli.{name}_" if iskeyword(name) else f"kvtool.cli.{name}")
+
+
 def root_parser() -> Parser:
     """The parser for calls without a subcommand: help and version."""
     width = max(map(len, COMMANDS))
@@ -77,7 +85,7 @@ def command_parser(name: str) -> Parser:
 
     text = COMMANDS[name][0]
     parser = Parser(prog=f"kvtool {name}", description=f"{text[0].upper()}{text[1:]}.")
-    import_module(f"kvtool.cli.{name}").configure(parser)
+    command_module(name).configure(parser)
     parser.add_argument("--json", action="store_true", help="answer in JSON, errors too")
     parser.add_argument("--quiet", action="store_true", help="no progress and no advice")
     parser.add_argument("--config", metavar="FILE", help="read this settings file too, above the other two")

@@ -31,11 +31,13 @@ HEADER_SIZE = _HEADER.size
 _ENTRY = struct.Struct("<Q32s")
 _MANY_IDS = struct.Struct(f"{ID_SIZE}s" * 256)
 _TAIL = struct.Struct("<5Q")
+TAIL_SIZE = _TAIL.size
 _INDEX_MAGIC = 0x96824D9C7B129FF9
 _TABLE_MAGIC = 0xE75B9E112F17417D
 _TAIL_MAGIC = 0x4B4F050E5549ECD1
 _FLAGS_SHA256 = 1 << 63
 _MAX_U64 = (1 << 64) - 1
+FLAGS = _FLAGS_SHA256.to_bytes(8, "little")
 
 
 def file_size(chunks: int) -> int:
@@ -126,15 +128,22 @@ def check_header(data: bytes) -> ChunkSizes:
     return ChunkSizes(*header[3:6])
 
 
+def check_tail(tail: bytes, size: int) -> None:
+    """Raises IndexDamaged unless an index of `size` bytes ends with `tail` (TAIL_SIZE bytes)."""
+    count, rest = divmod(size - file_size(0), _ENTRY.size)
+    if count < 0 or rest:
+        raise IndexDamaged(f"{size} bytes are no chunk index")
+    if _TAIL.unpack(tail) != (0, 0, 48, 40 * count + 56, _TAIL_MAGIC):
+        raise IndexDamaged("the tail of the chunk index is wrong")
+
+
 def decode(data: bytes) -> Index:
     """The index that `data` encodes. Raises IndexDamaged for anything else than what `encode` gives."""
-    count, rest = divmod(len(data) - file_size(0), _ENTRY.size)
-    if count < 0 or rest:
+    if len(data) < file_size(0):
         raise IndexDamaged(f"{len(data)} bytes are no chunk index")
     sizes = check_header(data)
     table_end = len(data) - _TAIL.size
-    if _TAIL.unpack_from(data, table_end) != (0, 0, 48, 40 * count + 56, _TAIL_MAGIC):
-        raise IndexDamaged("the tail of the chunk index is wrong")
+    check_tail(data[table_end:], len(data))
     # One pass over the table as u64 words: five a chunk, the first of them the end offset.
     words = array("Q", data[_HEADER.size : table_end])
     without_ends = words[:]

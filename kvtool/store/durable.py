@@ -19,7 +19,7 @@ def sync_all(layout: Layout, newest: int) -> None:
     is not on the disk, and would then lack what was deleted.
     """
     for folder in (layout.root, layout.stubs):
-        _syncfs(folder)
+        sync_folder(folder)
     _check_regular(layout.synced)
     layout.synced.write_text(f"{newest}\n")
 
@@ -46,7 +46,8 @@ def _check_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "is not a regular file; move it away", str(path))
 
 
-def _syncfs(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Has all that the file system of `folder` holds survive a power cut. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(fd):

@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Protocol
 
 import xxhash
 
@@ -20,6 +20,13 @@ from kvtool.store.packs import PackWriter
 from kvtool.store.store import Store
 
 _READ_SIZE = 4 << 20
+
+
+class Source(Protocol):
+    """What a save reads: an open file, or anything else that fills buffers until it gives 0."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fills some of `buffer`, and returns how many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +111,19 @@ class Ingest:
         self._unsettled.append(Digests(self._cut(memoryview(self._carry), final=True)))
         while self._unsettled:
             self.settle()
+        self.seal()
+        return Saved(self._lengths, b"".join(self._ids), len(self._fresh), self._new_bytes)
+
+    def seal(self) -> None:
+        """Seals the pack and enters it in the catalog; what comes next goes into another. Raises OSError.
+
+        What is settled is then found by the next save of the same bytes, also when this one is given up.
+        """
         if self._writer is not None:
             size = self._writer.seal(sync=self._store.sync)
             self._store.catalog.add_pack(self._writer.id, size, self._writer.entries, self._stale)
             self._writer = None
-        return Saved(self._lengths, b"".join(self._ids), len(self._fresh), self._new_bytes)
+            self._stale = set()
 
     def discard(self) -> None:
         """Gives the save up and removes its pack."""
@@ -154,22 +169,29 @@ class Ingest:
 
 def ingest_file(
     store: Store,
-    file: BinaryIO,
+    file: Source,
     *,
     dry_run: bool = False,
     done: Callable[[int], object] = lambda _count: None,
+    seal_every: int | None = None,
 ) -> Saved:
     """Saves what is left to read of `file`, telling `done` of each number of bytes.
 
-    Raises OSError; nothing is left behind then.
+    Raises OSError and what reading raises; nothing is left behind then, or with `seal_every` the chunks of
+    all but the last so many bytes: orphans, which the next attempt finds.
     """
     ingest = Ingest(store, dry_run=dry_run)
     buffer = memoryview(bytearray(ingest.headroom + _READ_SIZE))
+    unsealed = 0
     try:
-        while count := file.readinto(buffer[ingest.headroom :]):  # type: ignore[attr-defined]
+        while count := file.readinto(buffer[ingest.headroom :]):
             ingest.feed(buffer, ingest.headroom, count)
             ingest.settle()
             done(count)
+            unsealed += count
+            if seal_every is not None and unsealed >= seal_every:
+                ingest.seal()
+                unsealed = 0
         return ingest.finish()
     except BaseException:
         ingest.discard()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvtool.cli import chunk, gc
+from kvtool.cli import gc, storing
 from kvtool.cli.progress import Bar
 from kvtool.core.text import printable
 from kvtool.core.units import format_size
@@ -75,6 +75,8 @@ def commands(tmp_path: Path) -> list[list[str]]:
         ["chunk", str(tmp_path / "file"), "--name", "b"],
         ["cat", "b", "--output", str(tmp_path / "out")],
         ["cat", "b"],
+        ["export", "b", "--to", str(tmp_path / "to")],
+        ["import", str(tmp_path / "to" / "b.caibx")],
         ["verify"],
         ["fsck"],
         ["gc", "--dry-run"],
@@ -89,9 +91,9 @@ def test_long_work_shows_its_progress_on_a_terminal(
     for arguments in commands(tmp_path):
         assert cli(*arguments).returncode == 0
         seen = errors.read()
-        label = {"chunk": "file" if "--dry-run" in arguments else "b", "cat": "b"}.get(
-            arguments[0], arguments[0]
-        )
+        label = "b" if arguments[0] in {"chunk", "cat", "export", "import"} else arguments[0]
+        if "--dry-run" in arguments and arguments[0] == "chunk":
+            label = "file"
         assert seen.startswith(f"\r\x1b[K{label}"), arguments
         assert seen.endswith("\r\x1b[K"), arguments
         assert "\n" not in seen
@@ -236,7 +238,7 @@ def test_control_c_leaves_no_half_work(
     output = tmp_path / "out"
     output.write_text("precious")
     before = listing(layout.packs, layout.stubs, layout.incoming)
-    monkeypatch.setattr(chunk, "progress", interrupted)
+    monkeypatch.setattr(storing, "progress", interrupted)
     monkeypatch.setattr("kvtool.cli.cat.progress", interrupted)
     for arguments in (["chunk", str(tmp_path / "file")], ["cat", "a\n", "--output", str(output)]):
         done = cli(*arguments)

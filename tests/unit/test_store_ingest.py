@@ -246,3 +246,17 @@ def test_the_default_sizes_cut_as_one_pass_too(tmp_path: Path) -> None:
         index = save(store, data)
         assert list(index.chunks()) == one_pass(data, sizes)
         assert read(store, index) == data
+
+
+def test_what_is_sealed_early_keeps_its_place(store: Store) -> None:
+    first, second = random_bytes(20_000, 1), random_bytes(20_000, 2)
+    save(store, first)
+    for path in pack_paths(store):
+        path.unlink()
+    ingest = Ingest(store)
+    feed(ingest, [first])
+    ingest.seal()
+    feed(ingest, [second])
+    index = as_index(store, ingest.finish())
+    assert read(store, index) == first + second
+    assert len(pack_paths(store)) == 2
