@@ -55,21 +55,27 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
         _, words = root_parser().parse_known_args(argv)
         if not words:
             raise UsageError("the command is missing", hint="`kvtool --help` lists the commands")
-        unknown = next((word for word in words if not word.startswith("-")), words[0])
-        if unknown in COMMANDS:
-            raise UsageError(f"arguments stand after the command: kvtool {unknown} ...")
+        if words[0].startswith("-"):  # what follows may be its value, and that a secret: it is not shown
+            command = next((word for word in words if word in COMMANDS), "COMMAND")
+            raise UsageError(
+                f"arguments stand after the command: kvtool {command} ...",
+                hint="`kvtool --help` lists the commands",
+            )
         import difflib
 
+        unknown = words[0]
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
         raise UsageError(f"'{unknown}' is not a command", hint=hint)
-    from kvtool.cli.flags import check_flags, take_unknown
+    from kvtool.cli.flags import check_flags, refuse, take_unknown
     from kvtool.settings.fields import FIELDS
 
     name = argv[0]
     unsettled, words = take_unknown(argv[1:], FIELDS)
+    parser = command_parser(name)
     try:
-        args = command_parser(name).parse_args(_join_bools(words))
+        args, rest = parser.parse_known_args(_join_bools(words))
+        refuse(parser, rest)
     except UsageError:
         check_flags(unsettled)
         raise

@@ -5,6 +5,7 @@ which adds its arguments, and `run(call)`, which returns the exit code.
 """
 
 import argparse
+import re
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -44,6 +45,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
+        # `-http.token=...` is to argparse a -h with a value.
+        message = re.sub(r"ignored explicit argument .*", "it takes no value", message, flags=re.DOTALL)
         raise UsageError(message, hint=f"`{self.prog} --help` lists what it takes")
 
 
