@@ -126,6 +126,8 @@ def _run(argv: Sequence[str]) -> int:
     except KvtoolError as error:
         return _report(error.code, error.message, error.hint, error.exit_code, argv)
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None and _is_nowhere():
+            return _report("os", "the working directory is gone", "change to one that is there", 1, argv)
         hint = _OS_HINTS.get(error.errno) if error.errno is not None else None
         return _report("os", reason(error), hint, 1, argv)
     except Exception as error:
@@ -140,6 +142,15 @@ def _run(argv: Sequence[str]) -> int:
             raise
         # What pydantic's Rust makes of a KeyboardInterrupt: nothing else makes it panic.
         return _report("interrupted", "interrupted", None, 130, argv)
+
+
+def _is_nowhere() -> bool:
+    """Whether the working directory was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str]) -> int:
