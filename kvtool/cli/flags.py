@@ -1,5 +1,6 @@
 """Flags that look like settings and are none: taken out before argparse, so that one report tells all."""
 
+import argparse
 import re
 from collections.abc import Container, Mapping, Sequence
 
@@ -27,6 +28,13 @@ def take_unknown(argv: Sequence[str], known: Container[str]) -> tuple[dict[str, 
         else:
             unknown[match[1]] = match[2] or ""
     return unknown, rest + list(argv[end:])
+
+
+def refuse(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
+    """Raises UsageError when arguments are left over. Flags are named without what may be their value."""
+    flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(flags or rest)}")
 
 
 def check_flags(unknown: Mapping[str, str]) -> None:

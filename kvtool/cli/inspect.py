@@ -70,7 +70,9 @@ def run(call: Call) -> int:
     if args.name is not None or args.tree:
         if args.name is not None and args.tree:
             raise UsageError("--tree is about all snapshots", hint="leave NAME out")
-        if given := [flag for flag in _LIST_FLAGS if getattr(args, flag)]:
+        if given := [
+            flag for flag in _LIST_FLAGS if not any(getattr(args, flag) is unset for unset in (None, False))
+        ]:
             raise UsageError(
                 f"--{given[0]} goes with the list of snapshots", hint="leave NAME and --tree out"
             )

@@ -54,21 +54,27 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
         _, words = root_parser().parse_known_args(argv)
         if not words:
             raise UsageError("the command is missing", hint="`kvtool --help` lists the commands")
-        unknown = next((word for word in words if not word.startswith("-")), words[0])
-        if unknown in COMMANDS:
-            raise UsageError(f"arguments stand after the command: kvtool {unknown} ...")
+        if words[0].startswith("-"):  # what follows may be its value, and that a secret: it is not shown
+            command = next((word for word in words if word in COMMANDS), "COMMAND")
+            raise UsageError(
+                f"arguments stand after the command: kvtool {command} ...",
+                hint="`kvtool --help` lists the commands",
+            )
         import difflib
 
+        unknown = words[0]
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
         raise UsageError(f"'{unknown}' is not a command", hint=hint)
-    from kvtool.cli.flags import check_flags, take_unknown
+    from kvtool.cli.flags import check_flags, refuse, take_unknown
     from kvtool.settings.fields import FIELDS
 
     name = argv[0]
     unsettled, words = take_unknown(argv[1:], FIELDS)
+    parser = command_parser(name)
     try:
-        args = command_parser(name).parse_args(_join_bools(words))
+        args, rest = parser.parse_known_args(_join_bools(words))
+        refuse(parser, rest)
     except UsageError:
         check_flags(unsettled)
         raise
@@ -119,6 +125,8 @@ def _run(argv: Sequence[str]) -> int:
     except KvtoolError as error:
         return _report(error.code, error.message, error.hint, error.exit_code, argv)
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None and _is_nowhere():
+            return _report("os", "the working directory is gone", "change to one that is there", 1, argv)
         hint = _OS_HINTS.get(error.errno) if error.errno is not None else None
         return _report("os", reason(error), hint, 1, argv)
     except Exception as error:
@@ -133,6 +141,15 @@ def _run(argv: Sequence[str]) -> int:
             raise
         # What pydantic's Rust makes of a KeyboardInterrupt: nothing else makes it panic.
         return _report("interrupted", "interrupted", None, 130, argv)
+
+
+def _is_nowhere() -> bool:
+    """Whether the working directory was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str]) -> int:

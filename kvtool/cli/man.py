@@ -10,6 +10,7 @@ from kvtool.cli.answers import Manual, Manuals
 from kvtool.cli.call import Call
 from kvtool.cli.parser import COMMANDS, DESCRIPTION, examples
 from kvtool.cli.surface import Argument, Command, commands
+from kvtool.core.text import printable
 
 _EXIT_CODES = (
     ("0", "fine"),
@@ -45,7 +46,7 @@ def run(call: Call) -> int:
     for name, text in pages.items():
         (folder / f"{name}.1").write_text(text, encoding="utf-8")
     files = [str(folder / f"{name}.1") for name in pages]
-    call.emit(asdict(Manuals(files=files)), f"{len(files)} pages in {folder}")
+    call.emit(asdict(Manuals(files=files)), f"{len(files)} pages in {printable(str(folder))}")
     return 0
 
 

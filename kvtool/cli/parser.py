@@ -5,11 +5,14 @@ called: with `configure(parser)`, which adds its arguments, and `run(call)`, whi
 """
 
 import argparse
+import re
+import sys
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any, NoReturn
 
 from kvtool import __version__
+from kvtool.cli.call import writing_output
 from kvtool.errors import UsageError
 
 DESCRIPTION = "llama-server's saved slots as ordinary files, stored as content-defined chunks."
@@ -46,7 +49,16 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse does it, which keeps silent when help cannot be written."""
+        stream = file or sys.stderr
+        if message and stream is not None:
+            with writing_output():
+                stream.write(message)
+
     def error(self, message: str) -> NoReturn:
+        # `-http.token=...` is to argparse a -h with a value.
+        message = re.sub(r"ignored explicit argument .*", "it takes no value", message, flags=re.DOTALL)
         raise UsageError(message, hint=f"`{self.prog} --help` lists what it takes")
 
 

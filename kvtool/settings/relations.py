@@ -1,5 +1,6 @@
 """What has to hold between two settings."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ def _at_most(first: str, second: str) -> Relation:
 
 def _stubs_apart(stubs: Path, store: Path) -> bool:
     # A stub tree that holds the store would show it in the mount, and one inside packs/ would be swept.
+    # Other spellings of the same place count too: links, `..`, and the two slashes that POSIX keeps.
+    stubs, store = (Path("/" + os.path.realpath(each).lstrip("/")) for each in (stubs, store))
     if stubs == store or stubs in store.parents:
         return False
     return not any(

@@ -129,6 +129,7 @@ def test_the_manual_has_every_command_and_flag(cli: Cli, tmp_path: Path) -> None
     written = cli.json("man", str(folder))["files"]
     assert sorted(written) == sorted(str(path) for path in folder.iterdir())
     assert len(written) == 1 + len(COMMANDS)
+    assert cli("man", str(tmp_path / "a\nb\udcff")).stdout.endswith(b"/a\\nb\\udcff\n")
     for name, flags in FLAGS.items():
         page = (folder / f"kvtool-{name}.1").read_text()
         assert all(rf"\fB{flag.replace('-', chr(92) + '-')}\fR" in page for flag in flags)

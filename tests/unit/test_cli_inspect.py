@@ -129,6 +129,8 @@ def test_what_was_not_used_for_long(layout: Layout, cli: Cli) -> None:
         (["a", "--tree"], "--tree is about all snapshots"),
         (["a", "--sort", "size"], "--sort goes with the list"),
         (["--tree", "--limit", "3"], "--limit goes with the list"),
+        (["a", "--limit", "0"], "--limit goes with the list"),
+        (["--tree", "--match", ""], "--match goes with the list"),
         (["--unused", "soon"], "is not a duration"),
         (["--limit", "-1"], "--limit takes a number"),
         (["--sort", "colour"], "invalid choice"),

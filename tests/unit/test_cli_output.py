@@ -175,6 +175,7 @@ def test_colours_on_a_terminal_alone(cli: Cli, layout: Layout, monkeypatch: pyte
             assert errors.read().startswith("kvtool: error: ")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -188,7 +189,7 @@ def test_colours_on_a_terminal_alone(cli: Cli, layout: Layout, monkeypatch: pyte
         ["--help"],
     ],
 )
-def test_output_that_cannot_be_written(layout: Layout, arguments: list[str]) -> None:
+def test_output_that_cannot_be_written(layout: Layout, arguments: list[str], unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [
@@ -202,8 +203,7 @@ def test_output_that_cannot_be_written(layout: Layout, arguments: list[str]) -> 
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            # Without a buffer argparse meets the error of the help itself, and keeps silent.
-            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            env=dict(os.environ) | {"PYTHONUNBUFFERED": unbuffered},
             timeout=60,
         )
     assert done.returncode == 1
@@ -312,3 +312,14 @@ def test_no_two_texts_look_alike() -> None:
     shown = [printable(text) for text in texts]
     assert len(set(shown)) == len(texts)
     assert all(text.isprintable() and text.encode() for text in shown)
+
+
+def test_a_working_directory_that_is_gone_is_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = cli("config", "--config", "x.toml")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert "the working directory is gone" in done.stderr

@@ -164,6 +164,10 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         ({"store.path": "/srv/kv", "store.stubs": "/srv/kv"}, "holds, or lies among"),
         ({"store.path": "/srv/kv", "store.stubs": "/srv"}, "holds, or lies among"),
         ({"store.path": "/srv/kv", "store.stubs": "/srv/kv/packs/x"}, "holds, or lies among"),
+        ({"store.path": "/srv/kv", "store.stubs": "//srv/kv"}, "holds, or lies among"),
+        ({"store.path": "/srv/kv", "store.stubs": "/srv/kv/x/../packs/y"}, "holds, or lies among"),
+        ({"store.path": "/srv/../srv/kv", "store.stubs": "/srv/kv"}, "holds, or lies among"),
+        ({"store.path": "/srv/kv", "store.stubs": "/proc/self/root/srv"}, "holds, or lies among"),
     ],
 )
 def test_relations(tmp_path: Path, flags: dict[str, str], otherwise: str) -> None:

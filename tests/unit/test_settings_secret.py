@@ -48,6 +48,10 @@ WRONG: list[list[str]] = [
     ["--http.token", SECRET, "--mount.x"],
     ["--http.tokn", SECRET],
     [f"--http.tokn={SECRET}"],
+    ["--http-token", SECRET],
+    [f"--http_token={SECRET}"],
+    [f"-http.token={SECRET}"],
+    [f"--json={SECRET}"],
     ["--log.level", "debug"],
 ]
 
@@ -60,6 +64,18 @@ def test_no_command_shows_it(cli: Cli, question: list[str], wrong: list[str]) ->
             cli(*question)
         return
     done = cli(*question, *wrong)
+    assert not shown(done.stdout.decode(), done.stderr)
+
+
+FLAGS = [["--http.token", SECRET], [f"--http.token={SECRET}"], ["--http.tokn", SECRET]]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("more", [["status"], []])
+def test_flags_before_the_command_do_not_show_it(cli: Cli, flag: list[str], more: list[str]) -> None:
+    done = cli(*flag, *more)
+    assert done.returncode == 2
+    assert "arguments stand after the command" in done.stderr
     assert not shown(done.stdout.decode(), done.stderr)
 
 
