@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from kvtool.core.text import counted
 from kvtool.core.units import format_size
 from kvtool.errors import KvtoolError
 
@@ -75,10 +76,8 @@ class Notifier:
 
 def summary(*, stored: int, commits: int, saved: int, new: int, unfinished: int, open_files: int) -> str:
     """What a mount does, in one line for `systemctl status`; sizes in bytes."""
-    since = f"{_count(commits, 'save')} of {format_size(saved)} since the start, {format_size(new)} of it new"
-    now = f"{_count(unfinished, 'save')} under way, {_count(open_files, 'file')} open"
+    since = (
+        f"{counted(commits, 'save')} of {format_size(saved)} since the start, {format_size(new)} of it new"
+    )
+    now = f"{counted(unfinished, 'save')} under way, {counted(open_files, 'file')} open"
     return f"{format_size(stored)} stored; {since}; {now}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
