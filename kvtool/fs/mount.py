@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,6 +38,9 @@ from kvtool.store.store import Store
 log = logging.getLogger(__name__)
 _GRACE = 10.0  # seconds that unfinished saves get to finish when the mount is to end
 _APPEND_IDLE = 5.0  # seconds after which what was appended is committed though the file is still open
+# Seconds after which a thread that runs Python lets the event loop go first. With Python's own 5 ms a `stat`
+# waits for several of them while a restore is looked up.
+_SWITCH = 0.0005
 _MIN_TASKS, _MAX_TASKS = 8, 32  # requests served at once; each task holds a buffer of 1 MiB
 
 
@@ -69,6 +73,7 @@ def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[],
     The mountpoint has been checked (`mounts.check`); the worker inherits `lock_fd`. `ready` is called once
     requests are served. Raises KvtoolError and OSError.
     """
+    sys.setswitchinterval(_SWITCH)
     try:
         trio.run(_Mount(store, lock_fd, options, ready).main)
     except BaseExceptionGroup as group:
