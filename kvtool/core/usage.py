@@ -1,7 +1,7 @@
 """What a snapshot costs: the bytes that deleting it frees, and those that others need too."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from kvtool.core.index import Index
@@ -17,10 +17,14 @@ class Usage(NamedTuple):
 
 
 class Count(NamedTuple, Generic[Name]):
-    """What `count` finds: the usage of every snapshot, and the bytes of all distinct chunks."""
+    """What `count` finds: the usage of every snapshot, and the bytes of all distinct chunks.
+
+    `others` has the ids of the chunks that several snapshots have: how many do beyond the first.
+    """
 
     of: dict[Name, Usage]
     live: int
+    others: Counter[bytes]
 
 
 def count(snapshots: Mapping[Name, Index]) -> Count[Name]:
@@ -28,15 +32,22 @@ def count(snapshots: Mapping[Name, Index]) -> Count[Name]:
     # In whole sets: chunk by chunk a million references would take seconds.
     chunks = {name: dict(index.chunks()) for name, index in snapshots.items()}
     all_lengths: dict[bytes, int] = {}
-    again: set[bytes] = set()
+    others: Counter[bytes] = Counter()
     for lengths in chunks.values():
-        again.update(filter(all_lengths.__contains__, lengths))
+        others.update(filter(all_lengths.__contains__, lengths))
         all_lengths.update(lengths)
-    of = {}
-    for name, lengths in chunks.items():
-        shared = sum(map(lengths.__getitem__, filter(again.__contains__, lengths)))
-        of[name] = Usage(sum(lengths.values()) - shared, shared)
-    return Count(of, sum(all_lengths.values()))
+    of = {name: _split(lengths, others) for name, lengths in chunks.items()}
+    return Count(of, sum(all_lengths.values()), others)
+
+
+def usage_among(index: Index, others: Mapping[bytes, int]) -> Usage:
+    """The usage of one snapshot, by what a count of all has found (`Count.others`)."""
+    return _split(dict(index.chunks()), others)
+
+
+def _split(lengths: Mapping[bytes, int], others: Mapping[bytes, int]) -> Usage:
+    shared = sum(map(lengths.__getitem__, filter(others.__contains__, lengths)))
+    return Usage(sum(lengths.values()) - shared, shared)
 
 
 def usage(snapshots: Mapping[Name, Index]) -> dict[Name, Usage]:
@@ -44,11 +55,15 @@ def usage(snapshots: Mapping[Name, Index]) -> dict[Name, Usage]:
     return count(snapshots).of
 
 
-def freed(snapshots: Mapping[Name, Index], deleted: Collection[Name]) -> int:
-    """What deleting some of the snapshots together frees: the chunks that no other needs."""
-    lengths = dict(chunk for name in deleted for chunk in snapshots[name].chunks())
-    kept = {chunk for name, index in snapshots.items() if name not in deleted for chunk in index.id_list()}
-    return sum(length for chunk, length in lengths.items() if chunk not in kept)
+def freed(deleted: Iterable[Index], others: Mapping[bytes, int]) -> int:
+    """What deleting some of the snapshots together frees: the chunks that only they have."""
+    lengths: dict[bytes, int] = {}
+    times: Counter[bytes] = Counter()
+    for index in deleted:
+        chunks = dict(index.chunks())
+        lengths |= chunks
+        times.update(chunks.keys())
+    return sum(length for chunk, length in lengths.items() if times[chunk] > others.get(chunk, 0))
 
 
 def bytes_by_range(snapshots: Sequence[Index]) -> Counter[tuple[int, int]]:
