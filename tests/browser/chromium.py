@@ -39,9 +39,23 @@ class Visit:
         self.page: Page = self.context.new_page()
         self.complaints: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("console", lambda message: self._said(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def _said(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.complaints.append(text)
+
+    def forgive(self) -> None:
+        """What it complained of was to come: Chromium tells of each answer above 400."""
+        self.complaints.clear()
+
+    def close(self) -> None:
+        """Ends it; it must have asked nobody else, and complained of nothing."""
+        self.context.close()
+        assert all(url.startswith(self.url + "/") for url in self.asked), self.asked
+        assert self.complaints == []
 
     def log_in(self) -> None:
         """Gives the token on the page where it is asked for."""

@@ -1,4 +1,4 @@
-"""A store worth looking at: turns and branches of conversations, files of others, and names that play tricks."""
+"""A store worth looking at: turns and branches of conversations, other files, names that play tricks."""
 
 import os
 import random
@@ -7,7 +7,7 @@ from tests.api import Api, save
 from tests.synth import Conversation, Shape
 
 SHAPE = Shape(layers=4, row=256)
-TRICKS = (b"odd/<script>alert(1)</script>", b'odd/quo"te\' & co', b"odd/line\nbreak", b"odd/\xff\xfe")
+TRICKS = (b"odd/<script>alert(1)</script>", b"odd/quo\"te' & co", b"odd/line\nbreak", b"odd/\xff\xfe")
 
 
 def fill(api: Api, conversations: int = 3) -> None:

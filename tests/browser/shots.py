@@ -32,14 +32,13 @@ def main() -> None:
             api("/v1/health")
         for scheme in ("light", "dark"):
             for width in (1280, 390):
-                visit = Visit(
-                    started, api.url, color_scheme=scheme, viewport={"width": width, "height": 800}
-                )
+                visit = Visit(started, api.url, color_scheme=scheme, viewport={"width": width, "height": 800})
                 for name, path in PAGES.items():
                     if not wanted or f"{name}-{width}-{scheme}" in wanted:
                         visit.page.goto(path)
+                        visit.forgive()
                         visit.page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
-                visit.context.close()
+                visit.close()
 
 
 if __name__ == "__main__":
