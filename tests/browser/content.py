@@ -10,7 +10,7 @@ SHAPE = Shape(layers=4, row=256)
 TRICKS = (b"odd/<script>alert(1)</script>", b"odd/quo\"te' & co", b"odd/line\nbreak", b"odd/\xff\xfe")
 
 
-def fill(api: Api, conversations: int = 3) -> None:
+def fill(api: Api, conversations: int = 3, *, tricks: bool = True) -> None:
     """Saves all of it, labels some, and restores some."""
     for number in range(conversations):
         one = Conversation(SHAPE, seed=number).turn(800)
@@ -19,7 +19,7 @@ def fill(api: Api, conversations: int = 3) -> None:
         other = one.branch(1000 + 100 * number, seed=90 + number)
         save(api, f"chat/talk-{number}-another-answer.bin", other.turn(400).snapshot().data)
     save(api, "notes.txt", random.Random(1).randbytes(700_000))
-    for name in TRICKS:
+    for name in TRICKS if tricks else ():
         save(api, name, b"<b>" + name)
     for name in ("chat/talk-0-turn-2.bin", "notes.txt"):
         with open(os.path.join(api.mount.dir, name), "rb") as file:

@@ -1,10 +1,14 @@
-"""Screenshots of every page, to look at: `python -m tests.browser.shots FOLDER [NAME-WIDTH-SCHEME ...]`."""
+"""Screenshots of every page, to look at: `python -m tests.browser.shots FOLDER [NAME-WIDTH-SCHEME ...]`.
+
+With `docs` as the folder, the two pictures in docs/.
+"""
 
 import sys
-import time
 from pathlib import Path
 
-from tests.api import mounted
+from playwright.sync_api import Browser
+
+from tests.api import Api, mounted
 from tests.browser.chromium import Visit, browser
 from tests.browser.content import fill
 
@@ -19,26 +23,39 @@ PAGES = {
     "login": "/login",
     "missing": "/nothing",
 }
+DOCS = {"snapshots": "light", "tree": "dark"}
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True, parents=True)
-    wanted = set(sys.argv[2:])
     with mounted(limit=300) as api, browser() as started:
-        fill(api)
-        for _ in range(3):  # so that the picture of bytes over time has a course
-            time.sleep(1)
-            api("/v1/health")
-        for scheme in ("light", "dark"):
-            for width in (1280, 390):
-                visit = Visit(started, api.url, color_scheme=scheme, viewport={"width": width, "height": 800})
-                for name, path in PAGES.items():
-                    if not wanted or f"{name}-{width}-{scheme}" in wanted:
-                        visit.page.goto(path)
-                        visit.forgive()
-                        visit.page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
-                visit.close()
+        if folder.name == "docs":
+            fill(api, tricks=False)
+            _for_docs(api, started, folder)
+        else:
+            fill(api)
+            _all(api, started, folder, set(sys.argv[2:]))
+
+
+def _for_docs(api: Api, started: Browser, folder: Path) -> None:
+    for name, scheme in DOCS.items():
+        visit = Visit(started, api.url, color_scheme=scheme, viewport={"width": 1120, "height": 620})
+        visit.page.goto(PAGES[name])
+        visit.page.screenshot(path=folder / f"page-{name}.png")
+        visit.close()
+
+
+def _all(api: Api, started: Browser, folder: Path, wanted: set[str]) -> None:
+    for scheme in ("light", "dark"):
+        for width in (1280, 390):
+            visit = Visit(started, api.url, color_scheme=scheme, viewport={"width": width, "height": 800})
+            for name, path in PAGES.items():
+                if not wanted or f"{name}-{width}-{scheme}" in wanted:
+                    visit.page.goto(path)
+                    visit.forgive()
+                    visit.page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
+            visit.close()
 
 
 if __name__ == "__main__":
