@@ -13,10 +13,18 @@ from kvtool.cli.paths import existing_stub, layout_of
 from kvtool.core.score import Score
 from kvtool.core.text import printable
 from kvtool.core.units import parse_duration
+from kvtool.core.usage import count
 from kvtool.errors import ChunkMissing, IndexDamaged, UsageError
 from kvtool.store import layout as store_layout
 from kvtool.store.layout import Layout
-from kvtool.store.snapshots import DamagedStub, Listing, Snapshot, iso_time, list_snapshots
+from kvtool.store.snapshots import (
+    DamagedStub,
+    Listing,
+    Snapshot,
+    iso_time,
+    list_snapshots,
+    read_indexes,
+)
 
 if TYPE_CHECKING:
     from kvtool.store.kinship import Tree
@@ -123,7 +131,9 @@ def _show(call: Call, layout: Layout) -> int:
     from kvtool.store.store import Store
 
     path = existing_stub(layout, call.args.name)
-    found = dissect(Store.open(layout, writable=False), path, Score(call.values["score.expression"]))
+    score = Score(call.values["score.expression"])
+    others = count(read_indexes(layout).of).others
+    found = dissect(Store.open(layout, writable=False), path, score, others)
     call.emit(asdict(found), anatomy_text(found))
     return ChunkMissing.exit_code if found.missing else 0
 

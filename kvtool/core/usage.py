@@ -1,7 +1,7 @@
 """What a snapshot costs: the bytes that deleting it frees, and those that others need too."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from kvtool.core.index import Index
@@ -17,30 +17,39 @@ class Usage(NamedTuple):
 
 
 class Count(NamedTuple, Generic[Name]):
-    """What `count` finds: the usage of every snapshot, and the bytes of all distinct chunks."""
+    """What `count` finds: the usage of every snapshot, and the bytes of all distinct chunks.
+
+    `others` has the ids of the chunks that several snapshots have: how many do beyond the first.
+    """
 
     of: dict[Name, Usage]
     live: int
+    others: Counter[bytes]
 
 
 def count(snapshots: Mapping[Name, Index]) -> Count[Name]:
     """What every snapshot costs among all of them, and what all cost together."""
     # In whole sets: chunk by chunk a million references would take seconds.
     chunks = {name: dict(index.chunks()) for name, index in snapshots.items()}
-    totals = {name: sum(lengths.values()) for name, lengths in chunks.items()}
     seen: set[bytes] = set()
-    again: set[bytes] = set()
+    others: Counter[bytes] = Counter()
     live = 0
-    for name, lengths in chunks.items():
+    for lengths in chunks.values():
         known = seen.intersection(lengths)
-        live += totals[name] - sum(map(lengths.__getitem__, known))
-        again |= known
+        live += sum(lengths.values()) - sum(map(lengths.__getitem__, known))
+        others.update(known)
         seen.update(lengths)
-    of = {}
-    for name, lengths in chunks.items():
-        shared = sum(map(lengths.__getitem__, again.intersection(lengths)))
-        of[name] = Usage(totals[name] - shared, shared)
-    return Count(of, live)
+    return Count({name: _split(lengths, others) for name, lengths in chunks.items()}, live, others)
+
+
+def usage_among(index: Index, others: Mapping[bytes, int]) -> Usage:
+    """The usage of one snapshot, by what a count of all has found (`Count.others`)."""
+    return _split(dict(index.chunks()), others)
+
+
+def _split(lengths: Mapping[bytes, int], others: Mapping[bytes, int]) -> Usage:
+    shared = sum(map(lengths.__getitem__, filter(others.__contains__, lengths)))
+    return Usage(sum(lengths.values()) - shared, shared)
 
 
 def usage(snapshots: Mapping[Name, Index]) -> dict[Name, Usage]:
@@ -48,11 +57,15 @@ def usage(snapshots: Mapping[Name, Index]) -> dict[Name, Usage]:
     return count(snapshots).of
 
 
-def freed(snapshots: Mapping[Name, Index], deleted: Collection[Name]) -> int:
-    """What deleting some of the snapshots together frees: the chunks that no other needs."""
-    lengths = dict(chunk for name in deleted for chunk in snapshots[name].chunks())
-    kept = {chunk for name, index in snapshots.items() if name not in deleted for chunk in index.id_list()}
-    return sum(length for chunk, length in lengths.items() if chunk not in kept)
+def freed(deleted: Iterable[Index], others: Mapping[bytes, int]) -> int:
+    """What deleting some of the snapshots together frees: the chunks that only they have."""
+    lengths: dict[bytes, int] = {}
+    times: Counter[bytes] = Counter()
+    for index in deleted:
+        chunks = dict(index.chunks())
+        lengths |= chunks
+        times.update(chunks.keys())
+    return sum(length for chunk, length in lengths.items() if times[chunk] > others.get(chunk, 0))
 
 
 def bytes_by_range(snapshots: Sequence[Index]) -> Counter[tuple[int, int]]:

@@ -20,7 +20,7 @@ from kvtool.store import child
 from kvtool.store.layout import Layout
 
 log = logging.getLogger(__name__)
-_PACKAGES = ("fastapi", "hypercorn", "prometheus_client")
+_PACKAGES = ("fastapi", "hypercorn", "jinja2", "prometheus_client")
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before a process that ended is started again; doubled each time
 _BACKLOG = 128
 STALLED = 20_000  # ms without progress after which the kernel ends the connection of who does not read

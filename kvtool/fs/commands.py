@@ -12,6 +12,7 @@ from kvtool import __version__
 from kvtool.errors import UsageError
 from kvtool.fs.collection import Collection
 from kvtool.fs.control import Command
+from kvtool.fs.history import History
 from kvtool.fs.logring import LogRing
 from kvtool.fs.names import Names
 from kvtool.fs.notify import summary
@@ -27,6 +28,7 @@ class Commands:
     vfs: Vfs
     collection: Collection
     log: LogRing
+    history: History
     settings: Mapping[str, Any]
     mountpoint: str
     http: str
@@ -41,6 +43,7 @@ class Commands:
             "condemn": self.condemn,
             "delete": self.delete,
             "gc": self.gc,
+            "history": self.samples,
             "label": self.label,
             "logs": self.logs,
             "meters": self.meters,
@@ -102,6 +105,11 @@ class Commands:
     async def meters(self, _request: dict[str, Any]) -> dict[str, Any]:
         """What was counted since the start, and the lines of the log by level."""
         return {**self.vfs.env.meters.to_json(), "log_lines": dict(self.log.counts)}
+
+    async def samples(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """What was saved and stored over time, up to now."""
+        sample = await self.history.sample()
+        return {"samples": [asdict(each) for each in [*self.history.samples, sample]]}
 
     async def logs(self, request: dict[str, Any]) -> dict[str, Any]:
         """The last lines of the log."""

@@ -24,6 +24,7 @@ from kvtool.fs.commands import Commands
 from kvtool.fs.control import ControlServer
 from kvtool.fs.costs import Costs
 from kvtool.fs.files import Environment
+from kvtool.fs.history import History
 from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.logring import LogRing
 from kvtool.fs.notify import Notifier
@@ -141,6 +142,7 @@ class _Mount:
                     serving.start_soon(self._watch_signals, name="signals")
                     serving.start_soon(self._stop_when_told, name="stop")
                     serving.start_soon(self._commit_idle, name="idle appends")
+                    serving.start_soon(self._history.run, name="history")
                     serving.start_soon(self._vfs.prefetch.run, self._warm, name="prefetch")
                     commands = self._commands(serving)
                     control = ControlServer(self._store.layout, commands.table())
@@ -180,12 +182,14 @@ class _Mount:
         self._vfs = Vfs(env)
         self._costs = Costs(env, Score(options.score))
         self._collection = Collection(env)
+        self._history = History(env)
 
     def _commands(self, nursery: trio.Nursery) -> Commands:
         return Commands(
             vfs=self._vfs,
             collection=self._collection,
             log=self._options.log,
+            history=self._history,
             settings=self._options.settings,
             mountpoint=str(self._place),
             http=self._api.url if self._api is not None else "",

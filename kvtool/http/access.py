@@ -3,19 +3,23 @@
 On a loopback address everybody on this machine may read, as with `ps`; beyond it, and for whatever changes
 something, the token is needed. Host and Origin are looked at in any case: a page of another site, or one
 whose name was pointed at this machine (DNS rebinding), gets nothing.
+
+Programs send the token with each request to the API. People give it to the page once: there a session's
+cookie counts, and a form needs the session's secret beside it. The cookie opens nothing of the API.
 """
 
 import hmac
 import json
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import trio
 
 from kvtool.core import address
+from kvtool.http.sessions import Session, Sessions
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,6 +29,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_MAX = 64 << 10  # bytes of a request's body
 _READING = {"GET", "HEAD"}
+_FIELDS_MAX = 16  # of a form
+_LOGIN = "/login"
+_STYLE = "/static/"  # what the page looks like: the same everywhere, and needed to ask for the token
 _SAFE_HEADERS = [
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -40,6 +47,7 @@ class Rules:
     loopback: bool
     name: str
     token: str
+    cookie: str = "kvtool"
     body_time: float = 10.0  # seconds for the whole body of a request
     at_once: int = 64  # requests
 
@@ -53,12 +61,54 @@ class Refused(Exception):
         self.code = code
 
 
-class Access:
-    """The application behind the rules."""
+Told = Callable[[Scope, Refused], tuple[bytes, list[tuple[bytes, bytes]]]]
 
-    def __init__(self, app: App, rules: Rules) -> None:
+
+def is_page(scope: Scope) -> bool:
+    """Whether this is a request to the page, and not to the API, by its decoded path."""
+    return not (scope["path"].startswith("/v1/") or scope["path"] in {"/v1", "/metrics"})
+
+
+@dataclass(slots=True)
+class Visitor:
+    """Who asks for a page: the session, if there is one, and what the form says."""
+
+    rules: Rules
+    sessions: Sessions
+    session: Session | None = None
+    form: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def may_log_in(self) -> bool:
+        """Whether a token is set at all."""
+        return bool(self.rules.token)
+
+    def log_in(self) -> str:
+        """Begins a session for the form's token; returns the Set-Cookie header. Raises Refused."""
+        if not _same(self.form.get("token", ""), self.rules.token):
+            raise Refused(401, "token", "that is not the token (http.token)")
+        self.session, cookie = self.sessions.begin()
+        return cookie
+
+    def log_out(self) -> str:
+        """Ends the session; returns the Set-Cookie header."""
+        return self.sessions.end(self.session) if self.session is not None else ""
+
+
+def visitor_of(scope: Scope) -> Visitor:
+    """The visitor of a page, in a route."""
+    visitor: Visitor = scope["kvtool.visitor"]
+    return visitor
+
+
+class Access:
+    """The application behind the rules. `told` makes a refusal a page, for those who asked for one."""
+
+    def __init__(self, app: App, rules: Rules, told: Told | None = None) -> None:
         self._app = app
         self._rules = rules
+        self._told = told
+        self._sessions = Sessions(rules.cookie)
         self._names = {"localhost", rules.name.lower(), socket.gethostname().lower()}
         self._running = 0
 
@@ -71,12 +121,14 @@ class Access:
             return  # no web sockets here: the server closes it
         self._running += 1
         try:
+            scope["path"] = unquote(scope["raw_path"].decode("ascii"), errors="surrogateescape")
             headers = _headers(scope)
             self._check(scope, headers)
-            scope["path"] = unquote(scope["raw_path"].decode("ascii"), errors="surrogateescape")
             body = await self._body(headers, receive)
+            if is_page(scope):
+                self._check_form(scope, headers, body)
         except Refused as refused:
-            await _refuse(send, refused)
+            await self._refuse(scope, send, refused)
             return
         else:
             await self._app(scope, _replay(body, receive), _with_safe_headers(send))
@@ -88,11 +140,19 @@ class Access:
             raise Refused(503, "busy", "too many requests at once; try again")
         if scope["http_version"] not in {"1.0", "1.1"}:
             raise Refused(505, "http_version", "HTTP/1.1 is spoken here")
-        self._check_host(headers)
-        if not self._rules.loopback or scope["method"] not in _READING:
+        self._check_host(scope["method"], headers)
+        reading = scope["method"] in _READING
+        if is_page(scope):
+            session = self._sessions.find(headers.get("cookie", []))
+            scope["kvtool.visitor"] = Visitor(self._rules, self._sessions, session)
+            open_to_all = scope["path"] == _LOGIN or (reading and scope["path"].startswith(_STYLE))
+            if session is None and not open_to_all and not (self._rules.loopback and reading):
+                self._check_set()
+                raise Refused(401, "login", "this needs the token")
+        elif not self._rules.loopback or not reading:
             self._check_token(headers)
 
-    def _check_host(self, headers: dict[str, list[str]]) -> None:
+    def _check_host(self, method: str, headers: dict[str, list[str]]) -> None:
         """The request must be meant for us, and not come from the page of another site."""
         hosts = headers.get("host", [])
         host = _host(hosts[0]) if len(hosts) == 1 else None
@@ -103,16 +163,43 @@ class Access:
             if origin not in {f"http://{hosts[0]}", f"https://{hosts[0]}"}:
                 raise Refused(403, "origin", "requests from the pages of other sites are refused")
         site = headers.get("sec-fetch-site", ["none"])
-        if site[0] in {"cross-site", "same-site"} and headers.get("sec-fetch-mode") != ["navigate"]:
+        if site[0] in {"cross-site", "same-site"} and not (
+            method in _READING and headers.get("sec-fetch-mode") == ["navigate"]
+        ):
             raise Refused(403, "origin", "requests from the pages of other sites are refused")
 
-    def _check_token(self, headers: dict[str, list[str]]) -> None:
+    def _check_form(self, scope: Scope, headers: dict[str, list[str]], body: bytes) -> None:
+        """A form that changes something must come from a page of the session; the first one has none yet."""
+        if scope["method"] in _READING:
+            return
+        visitor = visitor_of(scope)
+        self._check_set()
+        if (
+            headers.get("content-type", [""])[0].partition(";")[0].strip()
+            != "application/x-www-form-urlencoded"
+        ):
+            raise Refused(415, "form", "a form is sent here")
+        try:
+            pairs = parse_qsl(
+                body.decode("latin-1"), True, errors="surrogateescape", max_num_fields=_FIELDS_MAX
+            )
+        except ValueError:
+            raise Refused(400, "form", f"a form has at most {_FIELDS_MAX} fields") from None
+        visitor.form = dict(pairs)
+        if scope["path"] == _LOGIN:
+            return
+        if visitor.session is None or not visitor.session.sent(visitor.form.get("secret", "")):
+            raise Refused(403, "form", "this form is too old; go back, load the page again and repeat it")
+
+    def _check_set(self) -> None:
         if not self._rules.token:
             raise Refused(403, "no_token", "nothing can be changed here until http.token is set")
+
+    def _check_token(self, headers: dict[str, list[str]]) -> None:
+        self._check_set()
         given = headers.get("authorization", [])
         scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
-        wanted = self._rules.token.encode()
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), wanted):
+        if scheme.lower() != "bearer" or not _same(token.strip(), self._rules.token):
             raise Refused(401, "token", "this needs the header `Authorization: Bearer TOKEN` (http.token)")
 
     async def _body(self, headers: dict[str, list[str]], receive: Receive) -> bytes:
@@ -132,6 +219,26 @@ class Access:
                 if not message.get("more_body", False):
                     return body
         raise Refused(408, "too_slow", "the request's body did not arrive in time")
+
+    async def _refuse(self, scope: Scope, send: Send, refused: Refused) -> None:
+        if self._told is not None and is_page(scope):
+            body, headers = self._told(scope, refused)
+        else:
+            body = json.dumps({"error": {"code": refused.code, "message": str(refused)}}).encode()
+            headers = [(b"content-type", b"application/json")]
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        if refused.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if refused.status in {408, 413}:
+            headers.append((b"connection", b"close"))
+        send = _with_safe_headers(send)
+        await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _same(given: str, token: str) -> bool:
+    """Whether that is the token, in a time that tells nothing of it."""
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
 
 
 def _headers(scope: Scope) -> dict[str, list[str]]:
@@ -173,14 +280,3 @@ def _with_safe_headers(send: Send) -> Send:
         await send(message)
 
     return wrapped
-
-
-async def _refuse(send: Send, refused: Refused) -> None:
-    body = json.dumps({"error": {"code": refused.code, "message": str(refused)}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_SAFE_HEADERS]
-    if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if refused.status in {408, 413}:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

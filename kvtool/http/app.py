@@ -11,8 +11,10 @@ from starlette.routing import Match
 
 from kvtool import __version__
 from kvtool.errors import KvtoolError, reason
+from kvtool.http.access import is_page
 from kvtool.http.answers import Failed, failed, status_of
-from kvtool.http.routes import collection, logs, metrics, snapshots, status
+from kvtool.http.render import failure
+from kvtool.http.routes import collection, logs, metrics, pages, snapshots, status
 from kvtool.http.source import Source
 
 _ABOUT = """What `kvtool mount` serves with `http.listen` set. Sizes are bytes; times are ISO 8601 in UTC, ""
@@ -32,7 +34,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-_ROUTERS = [module.router for module in (snapshots, collection, status, logs, metrics)]
+_ROUTERS = [module.router for module in (snapshots, collection, status, logs, metrics, pages)]
 
 
 def create_app(source: Source | None) -> FastAPI:
@@ -57,20 +59,24 @@ def create_app(source: Source | None) -> FastAPI:
     return app
 
 
-async def _on_error(_request: Request, error: Exception) -> Response:
+def _failed(request: Request, status: int, code: str, message: str) -> Response:
+    return (failure if is_page(request.scope) else failed)(status, code, message)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, KvtoolError)  # noqa: S101  (as it was registered)
-    return failed(status_of(error), error.code, str(error))
+    return _failed(request, status_of(error), error.code, str(error))
 
 
-async def _on_os_error(_request: Request, error: Exception) -> Response:
+async def _on_os_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OSError)  # noqa: S101
     busy = error.errno in {errno.EMFILE, errno.ENFILE, errno.EAGAIN}
-    return failed(503 if busy else 500, "os", reason(error))
+    return _failed(request, 503 if busy else 500, "os", reason(error))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    response = failed(error.status_code, "http", str(error.detail))
+    response = _failed(request, error.status_code, "http", str(error.detail))
     if error.status_code == 405:  # one path has several routes, a method each
         routes = [route for router in _ROUTERS for route in router.routes if isinstance(route, APIRoute)]
         matching = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
@@ -80,13 +86,13 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _on_invalid(_request: Request, error: Exception) -> Response:
+async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return failed(422, "invalid", f"{where}: {first['msg']}")
+    return _failed(request, 422, "invalid", f"{where}: {first['msg']}")
 
 
-async def _on_bug(_request: Request, _error: Exception) -> Response:
+async def _on_bug(request: Request, _error: Exception) -> Response:
     # The server logs it, with its traceback.
-    return failed(500, "internal", "an internal error; the mount's log has it")
+    return _failed(request, 500, "internal", "an internal error; the mount's log has it")

@@ -13,6 +13,7 @@ from kvtool.core import address
 from kvtool.core.score import Score
 from kvtool.http.access import Access, Rules
 from kvtool.http.app import create_app
+from kvtool.http.render import refusal
 from kvtool.http.server import Patience, serve
 from kvtool.http.source import Source
 from kvtool.store import child
@@ -35,9 +36,10 @@ def main() -> None:
         config = json.load(file)
     logging.getLogger().setLevel(config["log_level"])
     listener = socket.socket(fileno=args.socket)
-    rules = Rules(address.is_loopback(listener.getsockname()[0]), config["name"], config["token"])
+    host, port = listener.getsockname()[:2]
+    rules = Rules(address.is_loopback(host), config["name"], config["token"], f"kvtool-{port}")
     app = create_app(Source(Layout(args.store, args.stubs), Score(config["score"])))
-    trio.run(serve, Access(app, rules), listener, Patience())
+    trio.run(serve, Access(app, rules, refusal), listener, Patience())
 
 
 if __name__ == "__main__":

@@ -39,8 +39,13 @@ def _names(
         list[str], Query(max_length=NAMES_MAX, description="a snapshot; given once for each")
     ],
 ) -> list[str]:
+    return list(dict.fromkeys(query_values(request, "name")))
+
+
+def query_values(request: Request, key: str) -> list[str]:
+    """The values of a parameter of the query, of any bytes."""
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), errors="surrogateescape")
-    return list(dict.fromkeys(value for key, value in pairs if key == "name"))
+    return [value for its, value in pairs if its == key]
 
 
 # The token is asked for by `access`, before any route runs; this tells of it in the API's description.

@@ -3,7 +3,7 @@
 import os
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -11,11 +11,11 @@ from kvtool.core.index import Index
 from kvtool.core.readplan import Placement
 from kvtool.core.score import Score
 from kvtool.core.tokens import TokenList
-from kvtool.core.usage import usage
+from kvtool.core.usage import usage_among
 from kvtool.errors import ChunkMissing
 from kvtool.store import fetch, stubs
 from kvtool.store.heads import read_tokens
-from kvtool.store.snapshots import Snapshot, describe, iso_time, read_indexes
+from kvtool.store.snapshots import Snapshot, describe, iso_time
 from kvtool.store.store import Store
 
 _FIRST = 16  # tokens that are shown
@@ -60,13 +60,15 @@ class Anatomy(Snapshot):
     missing: str | None
 
 
-def dissect(store: Store, path: bytes, score: Score) -> Anatomy:
-    """The snapshot whose stub is at `path`. Raises IndexDamaged, OSError."""
+def dissect(store: Store, path: bytes, score: Score, others: Mapping[bytes, int]) -> Anatomy:
+    """The snapshot whose stub is at `path`; `others` as `usage.count` finds them.
+
+    Raises IndexDamaged, OSError.
+    """
     index = stubs.read_index(path)
-    indexes = read_indexes(store.layout).of | {path: index}
     head = read_tokens(store, index)
     count = len(head.tokens) if head is not None else 0
-    snapshot = describe(store.layout, path, index, usage(indexes)[path], count, time.time(), score)
+    snapshot = describe(store.layout, path, index, usage_among(index, others), count, time.time(), score)
     missing, placement = None, Placement(array("Q"), array("Q"), array("Q"))
     try:
         placement = fetch.plan_file(store, index).placement

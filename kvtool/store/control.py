@@ -10,6 +10,7 @@ A request is `{"command": ...}` with these fields, an answer what stands behind 
     delete name                     -> nothing
     label name changes              -> labels; changes are an object of names with texts, null to remove
     meters                          -> `fs.meters.Meters`, and log lines by level
+    history                         -> samples, each a `fs.history.Sample`
     logs level since after limit    -> `fs.logring.LogRing.read`
     condemn copies                  -> marked; copies are [pack in hex, chunk id in hex, offset, bytes]
     prefetch name wait              -> ended, trouble; with wait when it has ended

@@ -1,10 +1,10 @@
 """The chunks of one snapshot, in their order: what each is, where it lies, and whether others need it too."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from itertools import islice
 
 from kvtool.store import stubs
-from kvtool.store.snapshots import read_indexes
 from kvtool.store.store import Store
 
 
@@ -30,17 +30,15 @@ class Pieces:
     chunks: list[Piece]
 
 
-def pieces(store: Store, path: bytes, first: int, count: int) -> Pieces:
-    """`count` chunks from number `first` on of the snapshot at `path`. Raises IndexDamaged, OSError."""
+def pieces(store: Store, path: bytes, first: int, count: int, others: Container[bytes]) -> Pieces:
+    """`count` chunks from number `first` on of the snapshot at `path`; `others` are chunks that several have.
+
+    Raises IndexDamaged, OSError.
+    """
     index = stubs.read_index(path)
     wanted = list(islice(index.chunks(), first, first + count))
     places = store.catalog.find({chunk_id for chunk_id, _ in wanted})
     packs = {row.key: row.id.hex() for row in store.catalog.packs()}
-    ids = {chunk_id for chunk_id, _ in wanted}
-    shared: set[bytes] = set()
-    for its, other in read_indexes(store.layout).of.items():
-        if its != path:
-            shared |= ids.intersection(other.id_list())
     rows = []
     offset = index.ends[first - 1] if 0 < first <= len(index) else 0
     for chunk_id, length in wanted:
@@ -53,7 +51,7 @@ def pieces(store: Store, path: bytes, first: int, count: int) -> Pieces:
                 length=length,
                 pack=pack,
                 pack_offset=place.offset if place is not None and pack is not None else None,
-                shared=chunk_id in shared,
+                shared=chunk_id in others,
             )
         )
         offset += length

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -53,10 +54,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All snapshots, and the bytes of all chunks that any of them needs."""
+    """All snapshots, the bytes of all chunks that any of them needs, and which are shared (`usage.Count`)."""
 
     listing: Listing
     live_bytes: int
+    others: Counter[bytes]
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ def overview(layout: Layout, score: Score, known: dict[bytes, int]) -> Overview:
     for path, index in found.of.items():
         with suppress(FileNotFoundError):
             rows.append(describe(layout, path, index, counted.of[path], tokens.get(path, 0), now, score))
-    return Overview(Listing(rows, found.damaged), counted.live)
+    return Overview(Listing(rows, found.damaged), counted.live, counted.others)
 
 
 def facts(found: stubs.Attributes, modified: float, used: Usage, tokens: int, now: float) -> Facts:

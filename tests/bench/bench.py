@@ -12,7 +12,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.bench import conversation, docs, hashing, llama, loads, restores, scale, throughput, upkeep
+from tests.bench import (
+    conversation,
+    docs,
+    hashing,
+    kinship,
+    llama,
+    loads,
+    restores,
+    scale,
+    throughput,
+    upkeep,
+)
 from tests.bench.peers import PEERS
 from tests.bench.results import Plan, Results, machine
 from tests.mounts import interrupt_once, temporary_folder
@@ -30,6 +41,7 @@ CASES: dict[str, Case] = {
     "memory": loads.memory,
     "scale": scale.scale,
     "verify": hashing.verify,
+    "tree": kinship.tree,
     "collection": upkeep.collection,
     "month": upkeep.month,
     "llama": llama.llama,

@@ -311,9 +311,11 @@ def test_metrics_are_what_prometheus_reads(shared: Api) -> None:
 def test_what_it_answers_is_told_as_openapi(shared: Api) -> None:
     document = shared.get("/v1/openapi.json")
     assert "/v1/snapshots/{name}" in document["paths"]
-    for path in ("/docs", "/redoc", "/v1/nothing"):
+    answer = shared("/v1/nothing")
+    assert (answer.status, answer.json["error"]["code"]) == (404, "http")
+    for path in ("/docs", "/redoc"):
         answer = shared(path)
-        assert (answer.status, answer.json["error"]["code"]) == (404, "http")
+        assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert shared("/v1/snapshots", "POST").status == 405
 
 

@@ -78,7 +78,8 @@ class Costs(RuleBasedStateMachine):
         for some in (list(chunks)[:1], list(chunks)[1:3], list(chunks)):
             others = {chunk for path, its in chunks.items() if path not in some for chunk in its}
             gone = {chunk for path in some for chunk in chunks[path]} - others
-            assert freed(indexes, some) == sum(lengths[chunk] for chunk in gone)
+            its = [indexes[path] for path in some]
+            assert freed(its, found.others) == sum(lengths[chunk] for chunk in gone)
 
 
 Costs.TestCase.settings = settings(max_examples=25, stateful_step_count=20)

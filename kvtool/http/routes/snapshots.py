@@ -1,18 +1,20 @@
 """Snapshots: the list, one, its chunks, what deleting some frees; deletion and labels."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from kvtool.core.usage import freed, usage
+from kvtool.core.usage import freed, usage_among
 from kvtool.http.answers import answer, path_to
 from kvtool.http.parameters import Changes, Limit, Name, Names, Offset, SourceOf
-from kvtool.store import anatomy, names
+from kvtool.http.source import Source
+from kvtool.store import anatomy, names, stubs
 from kvtool.store.anatomy import Anatomy
 from kvtool.store.pieces import Pieces, pieces
-from kvtool.store.snapshots import DamagedStub, Snapshot, read_indexes
+from kvtool.store.snapshots import DamagedStub, Listing, Snapshot
 from kvtool.store.store import Store
 
 router = APIRouter(prefix="/v1", tags=["snapshots"])
@@ -28,6 +30,7 @@ Key = Literal[
     "last_used",
     "score",
 ]
+Order = Literal["up", "down"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class Labels(BaseModel):
 async def list_snapshots(
     source: SourceOf,
     sort: Annotated[Key, Query(description="by which field")] = "name",
-    order: Annotated[Literal["up", "down"], Query(description="the smallest first, or the largest")] = "up",
+    order: Annotated[Order, Query(description="the smallest first, or the largest")] = "up",
     prefix: Annotated[str, Query(description="those with names that begin so")] = "",
     label: Annotated[
         list[str], Query(max_length=16, description="NAME or NAME=VALUE: those with all of these labels")
@@ -81,17 +84,7 @@ async def list_snapshots(
 ) -> Response:
     """The snapshots with what each costs. The higher the score, the better one is to delete."""
     listing = (await source.overview.now()).listing
-    wanted = [each.partition("=") for each in label]
-    rows = [
-        row
-        for row in listing.snapshots
-        if row.name.startswith(prefix)
-        and all(
-            name in row.labels and (not mark or row.labels[name] == value) for name, mark, value in wanted
-        )
-    ]
-    rows.sort(key=lambda row: row.name)
-    rows.sort(key=lambda row: getattr(row, sort), reverse=order == "down")
+    rows = select(listing, sort, order, prefix, label)
     page = [Listed(**asdict(row), href=path_to(row.name)) for row in rows[offset : offset + limit]]
     return answer(
         SnapshotPage(
@@ -104,18 +97,32 @@ async def list_snapshots(
     )
 
 
+def select(listing: Listing, sort: Key, order: Order, prefix: str, labels: Sequence[str]) -> list[Snapshot]:
+    """The snapshots with names that begin so and all of these labels (NAME or NAME=VALUE), in that order."""
+    wanted = [each.partition("=") for each in labels]
+    rows = [
+        row
+        for row in listing.snapshots
+        if row.name.startswith(prefix)
+        and all(
+            name in row.labels and (not mark or row.labels[name] == value) for name, mark, value in wanted
+        )
+    ]
+    rows.sort(key=lambda row: row.name)
+    rows.sort(key=lambda row: getattr(row, sort), reverse=order == "down")
+    return rows
+
+
 @router.get("/unique-bytes", response_model=Freed)
 async def unique_bytes(source: SourceOf, name: Names) -> Response:
     """What deleting the snapshots named frees: `?name=a&name=b`. Chunks that only they share count too."""
 
+    others = (await source.overview.now()).others
+
     def count(store: Store) -> Freed:
-        deleted = {names.existing_stub(store.layout, each): each for each in name}
-        indexes = read_indexes(store.layout).of
-        if missing := [each for path, each in deleted.items() if path not in indexes]:
-            raise names.no_snapshot(store.layout, missing[0])
-        used = usage(indexes)
-        alone = {each: used[path].unique for path, each in deleted.items()}
-        return Freed(unique_bytes=freed(indexes, deleted.keys()), snapshots=alone)
+        indexes = {each: stubs.read_index(names.existing_stub(store.layout, each)) for each in name}
+        alone = {each: usage_among(index, others).unique for each, index in indexes.items()}
+        return Freed(unique_bytes=freed(indexes.values(), others), snapshots=alone)
 
     return answer(await source.read(count))
 
@@ -123,18 +130,27 @@ async def unique_bytes(source: SourceOf, name: Names) -> Response:
 @router.get("/snapshots/{name:snapshot}", response_model=Anatomy)
 async def one_snapshot(source: SourceOf, name: Name) -> Response:
     """One snapshot in depth: packs, fragmentation, the head of a llama.cpp file."""
-    return answer(
-        await source.read(
-            lambda store: anatomy.dissect(store, names.existing_stub(store.layout, name), source.score)
-        )
+    return answer(await dissected(source, name))
+
+
+async def dissected(source: Source, name: str) -> Anatomy:
+    """The snapshot of that name; what it shares is counted once for all who ask meanwhile."""
+    names.existing_stub(source.layout, name)  # what cannot be is refused before all is counted
+    others = (await source.overview.now()).others
+    return await source.read(
+        lambda store: anatomy.dissect(store, names.existing_stub(store.layout, name), source.score, others)
     )
 
 
 @router.get("/chunks/{name:snapshot}", response_model=Pieces)
 async def chunks(source: SourceOf, name: Name, limit: Limit = 1000, offset: Offset = 0) -> Response:
     """The chunks of one snapshot in their order, and where each lies."""
+    names.existing_stub(source.layout, name)
+    others = (await source.overview.now()).others
     return answer(
-        await source.read(lambda store: pieces(store, names.existing_stub(store.layout, name), offset, limit))
+        await source.read(
+            lambda store: pieces(store, names.existing_stub(store.layout, name), offset, limit, others)
+        )
     )
 
 
