@@ -15,8 +15,8 @@ PARTS = 20  # rows of the table
 @dataclass(frozen=True)
 class Sample:
     """One look at a mount's processes: `minutes` since the start, `steps` done, bytes of memory (of the
-    mount's own process, and of all), open descriptors of packs and of all else, threads and processes of all, and
-    bytes in packs.
+    mount's own process, and of all), open descriptors of packs and of all else, threads and processes of all,
+    and bytes in packs.
     """
 
     minutes: float
