@@ -1,4 +1,4 @@
-"""README and docs/: links lead somewhere, commands parse, settings and targets exist, all log lines are told."""
+"""README and docs/: links lead somewhere, commands parse, settings and targets exist, log lines are told of."""
 
 import ast
 import re
@@ -42,17 +42,18 @@ def commands(text: str) -> Iterator[list[str]]:
                 yield shlex.split(call, comments=True)
 
 
-def check(words: list[str], *, whole: bool) -> None:
-    """Parses a call; one that is only named in a sentence (not `whole`) may lack arguments."""
-    if words[0] == "COMMAND" or not words[0].islower():
-        return
+def trouble(words: list[str], *, whole: bool) -> str:
+    """What is wrong with a call; one that is only named in a sentence (not `whole`) may lack arguments."""
+    if not re.fullmatch("[a-z]+|--[a-z]+", words[0]):  # COMMAND, or a drawing's list
+        return ""
     try:
         parse(words)
     except SystemExit as end:  # help and version
-        assert not end.code, words
+        return f"exit code {end.code}" if end.code else ""
     except UsageError as error:
-        lacking = "are required" in error.message or "is missing" in error.message
-        assert not whole and lacking, (words, error.message)
+        lacks = "are required" in error.message or "is missing" in error.message
+        return "" if lacks and not whole else error.message
+    return ""
 
 
 @pages
@@ -78,10 +79,10 @@ def test_every_command_parses(page: Path, capsys: pytest.CaptureFixture[str]) ->
     for kind, block in _BLOCK.findall(page.read_text()):
         if kind in {"", "sh"} and not block.startswith(("kvtool/", "STORE/")):
             for words in commands(block):
-                check(words, whole=True)
+                assert not trouble(words, whole=True), (page.name, words)
     for span in _SPAN.findall(prose(page)):
         for words in commands(span) if span.startswith("kvtool ") else ():
-            check(words, whole=False)
+            assert not trouble(words, whole=False), (page.name, words)
 
 
 @pages
@@ -148,13 +149,12 @@ def test_every_log_line_is_in_the_table() -> None:
         for message in re.findall(r"^\| `([^`]+)` \|", rows, re.MULTILINE)
     }
     assert logged() == table
-    names = {
-        node.id
+    others = [
+        path
         for path in (ROOT / "kvtool").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Name) and node.id in {"logger", "_log", "LOG"}
-    }
-    assert not names, "a log under another name would be seen by no test"
+        if re.search(r"^(?!log = ).* = logging.getLogger\(__", path.read_text(), re.MULTILINE)
+    ]
+    assert not others, "what is logged under another name than `log` is seen by no test"
 
 
 def test_every_exit_code_is_in_the_table() -> None:
