@@ -54,7 +54,7 @@ class Run:
         for _ in range(_WARM_UP):
             for client in [*self.clients, self.other]:
                 client.each()
-            self.between(remount=True, collect=True, ask=True, prefetch=True)
+        self.between(remount=True, collect=True, ask=True, prefetch=True)
         self.began = time.monotonic()
 
     def round(self) -> None:

@@ -37,8 +37,8 @@ _LIMITS: list[tuple[str, Callable[[Sample], int], Callable[[float], float]]] = [
     ("memory of the mount's process", lambda sample: sample.mount, lambda first: 0.1 * first + 8 * MiB),
     ("memory of all its processes", lambda sample: sample.memory, lambda first: 0.1 * first + 16 * MiB),
     ("open packs", lambda sample: sample.packs, lambda first: _MOST_PACKS - first),
-    ("other open descriptors", lambda sample: sample.fds, lambda first: 4),
-    ("threads", lambda sample: sample.threads, lambda first: 4),
+    ("other open descriptors", lambda sample: sample.fds, lambda first: 12),
+    ("threads", lambda sample: sample.threads, lambda first: 8),
     ("processes", lambda sample: sample.processes, lambda first: 0),
 ]
 

@@ -1,4 +1,4 @@
-"""README and docs/: links lead somewhere, commands parse, settings and targets exist, log lines are told of."""
+"""README and docs/: links lead somewhere, commands parse, what is named exists, log lines are told of."""
 
 import ast
 import re
