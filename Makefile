@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: demo test check bench fuzz faults clean
+.PHONY: demo test check bench fuzz faults soak clean
 
 demo: .venv/ready-to-run
 	$(BIN)/python -m tests.demo.demo $(ARGS)
@@ -29,6 +29,10 @@ fuzz: .venv/ready-to-test
 # For example: make faults ARGS="save gc --every 5"
 faults: .venv/ready-to-test
 	$(BIN)/python -m tests.faults.sweep $(ARGS)
+
+# For example: make soak ARGS="--minutes 25"
+soak: .venv/ready-to-test
+	$(BIN)/python -m tests.longrun $(ARGS)
 
 # What is installed: the program alone, or all that the tests need too.
 .venv/ready-to-run: pyproject.toml .ci/setup

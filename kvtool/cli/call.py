@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -111,8 +111,11 @@ class Call:
 def say(text: str) -> None:
     """A line on standard error, if there is one that can be written: there is nowhere else to say it."""
     if sys.stderr is not None:
-        with suppress(OSError):
+        try:
             print(text, file=sys.stderr, flush=True)
+        except OSError:
+            # What is left in the buffer would fail again when the interpreter ends, with its own exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def run(call: Call) -> int:
     except ImportError as error:
         raise KvtoolError(
             f"cannot load FUSE: {error}",
-            hint="apt-get install fuse3 libfuse3-dev pkg-config gcc, pip install pyfuse3",
+            hint="apt-get install fuse3 libfuse3-dev pkg-config gcc python3-dev, then pip install pyfuse3",
         ) from error
     from kvtool.settings.explain import explain
     from kvtool.store import mounts, recover

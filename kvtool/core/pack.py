@@ -21,11 +21,12 @@ from typing import NamedTuple
 import xxhash
 
 from kvtool.core.index import ID_SIZE
-from kvtool.errors import PackDamaged
+from kvtool.errors import PackDamaged, StoreTooNew
 
 HEADER_SIZE = 4096
 PACK_ID_SIZE = 16
 VERSION = 1
+_LATEST = 256  # no version of a pack is so high
 _HEADER = struct.Struct("<8sII16s")
 _ENTRY = struct.Struct("<32sQQQ")
 _TRAILER = struct.Struct("<QQQ8s")
@@ -84,10 +85,16 @@ def header(pack_id: bytes) -> bytes:
 
 
 def decode_header(data: bytes) -> bytes:
-    """The pack id in the header `data`. Raises PackDamaged."""
+    """The pack id in the header `data`. Raises PackDamaged, StoreTooNew."""
     if len(data) != HEADER_SIZE:
         raise PackDamaged("the pack's header is cut short", "header")
     magic, version, zero, pack_id = _HEADER.unpack_from(data)
+    # Damage must not look like a later version: one flipped bit, or what is no small number, is damage.
+    if magic == _MAGIC and VERSION < version < _LATEST and (version ^ VERSION).bit_count() > 1:
+        raise StoreTooNew(
+            f"pack {pack_id.hex()} is of version {version}, this kvtool reads {VERSION}",
+            hint="upgrade kvtool",
+        )
     if magic != _MAGIC or version != VERSION or zero or any(data[_HEADER.size :]):
         raise PackDamaged("the pack's header is wrong", "header")
     return bytes(pack_id)

@@ -135,6 +135,8 @@ class Score:
         except SyntaxError as error:
             # 0 stands for the end.
             raise self._error((error.offset or len(self._line) + 1) - 1, error.msg) from None
+        except ValueError as error:  # null bytes, before Python 3.11.4
+            raise self._error(0, str(error)) from None
         except (MemoryError, RecursionError):
             raise self._error(0, "too deep") from None
 

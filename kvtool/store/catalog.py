@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kvtool.core.index import ID_SIZE, Index
 from kvtool.core.pack import Entry
 from kvtool.core.readplan import Placement
-from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore
+from kvtool.errors import CatalogDamaged, ChunkMissing, NoStore, StoreTooNew
 from kvtool.store import catalog_files
 from kvtool.store.checkpoint import MOST_PAGES, Checkpoints
 
@@ -35,7 +35,8 @@ _WRONG_ROW = {
     "chunk": "typeof(id) != 'blob' OR length(id) != 32 OR typeof(pack) != 'integer'"
     " OR typeof(offset) != 'integer' OR typeof(length) != 'integer' OR typeof(checksum) != 'integer'",
 }
-_COMPLETE, _IN_THE_MAKING = 1, 2  # user_version; 0 is a new one, in a new store
+# user_version. 0 is a new one, in a new store; numbers above are those of later schemas.
+_COMPLETE, _IN_THE_MAKING = 1, 2
 _COLUMNS = "id, pack, offset, length, checksum"
 _BATCH = 500  # ids in one query
 _SCAN = 20_000  # rows at once when all are read: the catalog is free for others in between
@@ -79,7 +80,10 @@ class Catalog:
     """One connection to a store's catalog; safe to use from several threads."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
-        """Opens the catalog; a writer makes it where there is none. Raises NoStore, OSError."""
+        """Opens the catalog; a writer makes it where there is none, and adds what an older one lacks.
+
+        Raises NoStore, StoreTooNew, CatalogDamaged, OSError.
+        """
         self._lock = threading.Lock()
         self._path = path
         self._checkpoints: Checkpoints | None = None
@@ -94,6 +98,7 @@ class Catalog:
                     f"{path.as_uri()}?mode={mode}", uri=True, check_same_thread=False, isolation_level=None
                 )
                 on_failure.callback(self._db.close)
+                self._check_schema()
                 if writable:
                     self._db.execute("PRAGMA journal_mode = WAL")
                     self._db.execute("PRAGMA synchronous = NORMAL")
@@ -118,7 +123,7 @@ class Catalog:
     @property
     def is_complete(self) -> bool:
         """Whether all packs were entered when it was made: else readers would miss chunks that are there."""
-        return int(next(self._rows("PRAGMA user_version"))[0]) != _IN_THE_MAKING
+        return self._user_version() != _IN_THE_MAKING
 
     def set_complete(self, is_complete: bool) -> None:
         """Notes whether it is."""
@@ -310,6 +315,17 @@ class Catalog:
             Entry(chunk_id, offset, length, checksum % _U64)
             for chunk_id, offset, length, checksum in self._rows(query, (key,))
         ]
+
+    def _user_version(self) -> int:
+        return int(next(self._rows("PRAGMA user_version"))[0])
+
+    def _check_schema(self) -> None:
+        found = self._user_version()
+        if found > _IN_THE_MAKING:
+            raise StoreTooNew(
+                f"{self._path} is of schema {found}, this kvtool knows {_IN_THE_MAKING}",
+                hint="upgrade kvtool; or move that file away and start `kvtool mount`, which makes it anew",
+            )
 
     def _forget(self, ids: Iterable[bytes]) -> None:
         self._db.executemany("DELETE FROM chunk WHERE id = ?", ((chunk_id,) for chunk_id in ids))

@@ -86,6 +86,17 @@ def test_a_wrong_expression_is_refused_with_its_place(text: str, place: str) -> 
     assert place in str(caught.value)
 
 
+def test_null_bytes_are_refused_by_older_pythons_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11.2, which Debian 12 has, says so in another way."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("source code string cannot contain null bytes")
+
+    monkeypatch.setattr("ast.parse", refuse)
+    with pytest.raises(UsageError, match="null bytes"):
+        Score("size\0")
+
+
 def test_tokens_are_read_only_where_they_count() -> None:
     assert not Score(DEFAULT).needs_tokens
     assert not Score("number(labels['tokens'])").needs_tokens

@@ -1,0 +1,1 @@
+"""A long run: mixed load for an hour, every byte compared, memory, descriptors and threads watched."""
