@@ -119,6 +119,7 @@ def test_sessions_answer_what_the_docs_say(
     data.unpack(1, tmp_path)
     (tmp_path / "stubs").rename(tmp_path / "store" / "stubs")
     cli = Cli(tmp_path, capsysbinary, monkeypatch)
+    monkeypatch.chdir(tmp_path)
     shown = list(sessions())
     assert shown
     for command, answer in shown:
