@@ -4,12 +4,14 @@ A new command is one more line in `SCENARIOS`.
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.store import recover, stubs
+from kvtool.store.exchange import Export
 from tests import stores
 from tests.faults.operations import (
     Append,
@@ -77,6 +79,15 @@ def something(root: Path) -> Tree:
                 os.setxattr(stores.stub(store, name), stubs.LABEL + b"kind", file.label)
     (root / "file").write_bytes(_NEW)
     return SOMETHING
+
+
+def with_export(root: Path) -> Tree:
+    """The same beside what another store has exported."""
+    with stores.open_store(root / "other") as store:
+        stores.save(store, _NEW, "new")
+        Export(store, str(root / "usb")).run("new")
+    shutil.rmtree(root / "other")
+    return something(root)
 
 
 def with_orphans(root: Path) -> Tree:
@@ -151,6 +162,7 @@ SCENARIOS = {
         Scenario("compact in a mount", (Unlink("c"), Collect()), half_dead, 44),
         offline("mend", 46, crashed, Command(("gc",))),
         offline("chunk", 50, something, Chunk(("chunk", "file", "--name", "a"), _NEW, "a")),
+        offline("import", 40, with_export, Chunk(("import", "usb/new.caibx", "--name", "a"), _NEW, "a")),
         offline("create", 90, nothing, Chunk(("chunk", "file", "--name", "f/new"), _NEW, "f/new")),
         Scenario("repair", (Command(("fsck", "--repair")),), damaged, 90, is_repair=True),
     )
