@@ -45,6 +45,13 @@ def test_every_command_has_help_with_examples_and_groups(name: str) -> None:
     assert f"  {name} " in root_parser().format_help()
 
 
+def test_the_documentation_has_every_command_in_its_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    rows = text.partition("| command | |")[2].partition("\n\n")[0].splitlines()
+    named = [word for row in rows for word in row.split("|")[1:2] for word in word.split("`")[1::2]]
+    assert sorted(named) == sorted(COMMANDS)
+
+
 def test_examples_are_command_lines_that_are_understood() -> None:
     for name in COMMANDS:
         parser = command_parser(name)
