@@ -52,6 +52,12 @@ def test_the_documentation_has_every_command_in_its_table() -> None:
     assert sorted(named) == sorted(COMMANDS)
 
 
+def test_a_label_that_does_not_fit_is_told_with_both_lengths(cli: Cli) -> None:
+    done = cli("label", "other", f"{'k' * 300}=v")
+    assert done.returncode == 2
+    assert "(a name of 300 bytes and a value of 1) does not fit" in done.stderr
+
+
 def test_examples_are_command_lines_that_are_understood() -> None:
     for name in COMMANDS:
         parser = command_parser(name)
