@@ -1,7 +1,8 @@
 """The error tree. Each class carries the exit code of the command line and the errno of the mount.
 
-A message says what is wrong and names the thing; the hint says what to do next. Exit codes: 1 failed,
-2 usage or settings, 3 damage found, 10 no store, 11 locked, 130 interrupted.
+A message says what is wrong and names the thing; the hint says what to do next. Both have names and values
+as they are, line breaks too: where they are shown they are escaped (`printable`), and nowhere before.
+Exit codes: 1 failed, 2 usage or settings, 3 damage found, 10 no store, 11 locked, 130 interrupted.
 """
 
 import errno as _errno
@@ -35,9 +36,17 @@ class UsageError(KvtoolError):
 
 
 class SettingsError(UsageError):
-    """One or more settings are wrong; the message lists each with its origin."""
+    """One or more settings are wrong: `problems` says of each what, and where it comes from.
+
+    `lines` are those of the message; that cannot be cut into them, as names in it may have line breaks.
+    """
 
     code = "settings"
+
+    def __init__(self, *problems: str, hint: str | None = None) -> None:
+        several = [f"{len(problems)} settings are wrong:", *(f"  {each}" for each in problems)]
+        self.lines = several if len(problems) > 1 else list(problems)
+        super().__init__("\n".join(self.lines), hint=hint)
 
 
 class OutputFailed(KvtoolError):

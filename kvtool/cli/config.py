@@ -61,7 +61,7 @@ def run(call: Call) -> int:
         raise UsageError("--systemd goes without --explain, --changed and --running")
     if key and key not in FIELDS:
         hint = did_you_mean(key, FIELDS).strip(" ()") or "`kvtool config --explain` lists them"
-        raise UsageError(f"{key!r} is not a setting", hint=hint)
+        raise UsageError(f"'{key}' is not a setting", hint=hint)
     if args.init is not None:
         return _init(call)
     if args.systemd is not None:

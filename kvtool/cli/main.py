@@ -123,7 +123,8 @@ def _run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _report("interrupted", "interrupted", None, 130, argv)
     except KvtoolError as error:
-        return _report(error.code, error.message, error.hint, error.exit_code, argv)
+        lines = error.lines if isinstance(error, SettingsError) else ()
+        return _report(error.code, error.message, error.hint, error.exit_code, argv, lines)
     except OSError as error:
         if error.errno == errno.ENOENT and error.filename is None and _is_nowhere():
             return _report("os", "the working directory is gone", "change to one that is there", 1, argv)
@@ -152,8 +153,18 @@ def _is_nowhere() -> bool:
     return False
 
 
-def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Sequence[str]) -> int:
-    """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`."""
+def _report(
+    code: str,
+    message: str,
+    hint: str | None,
+    exit_code: int,
+    argv: Sequence[str],
+    parts: Sequence[str] = (),
+) -> int:
+    """Print one error, as a line on standard error or as JSON on standard output. Returns `exit_code`.
+
+    `parts` are the lines of a message of several; elsewhere a line break is part of a name.
+    """
     if "--json" in argv[: argv.index("--") if "--" in argv else None]:
         from kvtool.cli.answers import Failed, Failure
 
@@ -161,8 +172,7 @@ def _report(code: str, message: str, hint: str | None, exit_code: int, argv: Seq
         with writing_output():
             print(to_json(asdict(failed)), flush=True)
         return exit_code
-    # Several wrong settings are the only message of several lines; elsewhere a line break is part of a name.
-    lines = message.split("\n") if code == SettingsError.code else [message]
+    lines = list(parts) or [message]
     if hint and len(lines) > 1:
         lines.append(hint)
     elif hint:

@@ -14,7 +14,7 @@ from kvtool.cli.answers import Mounted
 from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
 from kvtool.cli.paths import directory_argument, layout_of, sizes_of
-from kvtool.core.text import printable
+from kvtool.core.text import printable, unescaped
 from kvtool.errors import KvtoolError, UsageError
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def _in_background(call: Call) -> int:
     lines = errors.read().decode(errors="replace").splitlines()
     if not any(line.startswith(_ERROR) for line in lines) and log_path.exists():
         lines = log_path.read_text(errors="replace").splitlines()
-    said = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    said = [unescaped(line.removeprefix(_ERROR)) for line in lines if line.startswith(_ERROR)]
     message = said[-1] if said else f"the mount ended with exit code {code}; see {log_path}"
     failure: KvtoolError = UsageError(message) if code == UsageError.exit_code else KvtoolError(message)
     failure.exit_code = code or 1

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from kvtool import __version__
 from kvtool.cli.call import writing_output
+from kvtool.core.text import unescaped
 from kvtool.errors import UsageError
 
 DESCRIPTION = "llama-server's saved slots as ordinary files, stored as content-defined chunks."
@@ -59,6 +60,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # `-http.token=...` is to argparse a -h with a value.
         message = re.sub(r"ignored explicit argument .*", "it takes no value", message, flags=re.DOTALL)
+        if re.match(r"argument [^:]+: invalid ", message):
+            message = unescaped(message)  # argparse quotes the value as repr() does
         raise UsageError(message, hint=f"`{self.prog} --help` lists what it takes")
 
 

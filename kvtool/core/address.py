@@ -12,12 +12,12 @@ def parse(text: str) -> tuple[str, int]:
     """Host and port (0: any that is free) of an address that is set. Raises UsageError."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[3]) > 65535:
-        raise UsageError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8700 or [::1]:8700")
+        raise UsageError(f"'{text}' is not HOST:PORT, such as 127.0.0.1:8700 or [::1]:8700")
     if match[1]:
         try:
             ipaddress.IPv6Address(match[1])
         except ValueError:
-            raise UsageError(f"{match[1]!r} is not an IPv6 address") from None
+            raise UsageError(f"'{match[1]}' is not an IPv6 address") from None
     return match[1] or match[2], int(match[3])
 
 

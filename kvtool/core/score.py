@@ -164,7 +164,8 @@ class Score:
             node, reason = self._culprit(self._tree.body) or (self._tree.body, error)
             raise self._at(node, str(reason.args[-1] if reason.args else reason)) from None
         if not isinstance(value, int | float):
-            raise self._at(self._tree.body, f"its value is no number but {value!r}")
+            shown = f"'{value}'" if isinstance(value, str) else repr(value)
+            raise self._at(self._tree.body, f"its value is no number but {shown}")
 
     def _culprit(self, node: ast.expr) -> tuple[ast.expr, Exception] | None:
         """The innermost part that has no value, and why."""
@@ -196,5 +197,5 @@ class Score:
 
     def _error(self, offset: int, text: str) -> UsageError:
         rest = self._line[offset : offset + 20]
-        place = f"at character {offset + 1} ({rest!r})" if rest else "at its end"
-        return UsageError(f"{self._line!r} is wrong {place}: {text}")
+        place = f"at character {offset + 1} ('{rest}')" if rest else "at its end"
+        return UsageError(f"'{self._line}' is wrong {place}: {text}")

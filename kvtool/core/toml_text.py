@@ -11,6 +11,8 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
+from kvtool.core.text import unescaped
+
 _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
 _DEEPEST = 64
 
@@ -32,11 +34,12 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise TomlError("nested too deeply", 1) from None
     except ValueError as error:
         # tomllib.TOMLDecodeError, or a plain ValueError such as that of a number with too many digits.
+        # What they quote from the text is escaped: it is so again where it is shown.
         match = _AT_LINE.fullmatch(str(error))
         if match is not None:
-            raise TomlError(match[1], int(match[2])) from None
+            raise TomlError(unescaped(match[1]), int(match[2])) from None
         reason = str(error).removesuffix(" (at end of document)")
-        raise TomlError(reason, text.count("\n") + 1) from None
+        raise TomlError(unescaped(reason), text.count("\n") + 1) from None
     fault = _fault(document)
     if fault is not None:
         # Dotted keys nest only once put together, so that no single statement may be at fault.

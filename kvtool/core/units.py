@@ -24,12 +24,12 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is not a size", hint="write it like 64 MiB")
+        raise UsageError(f"'{text}' is not a size", hint="write it like 64 MiB")
     unit = match[2].lower()
     base = 1000 if len(unit) == 2 else 1024
     value = Fraction(match[1]) * base ** "bkmgt".index(unit[:1] or "b")
     if value.denominator != 1:
-        raise UsageError(f"{text!r} is not a whole number of bytes", hint="write it like 64 MiB")
+        raise UsageError(f"'{text}' is not a whole number of bytes", hint="write it like 64 MiB")
     return int(value)
 
 
@@ -58,11 +58,11 @@ def parse_duration(text: str) -> float:
     """Seconds of a duration such as "90s", "1h30m", "2d" or "45". Raises UsageError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
-        raise UsageError(f"{text!r} is not a duration", hint="write it like 90s or 1h30m")
+        raise UsageError(f"'{text}' is not a duration", hint="write it like 90s or 1h30m")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if math.isinf(total):
-        raise UsageError(f"{text!r} is too long a duration", hint="write it like 90s or 1h30m")
+        raise UsageError(f"'{text}' is too long a duration", hint="write it like 90s or 1h30m")
     return total
 
 

@@ -2,7 +2,7 @@
 
 A value is read the same way wherever it stands: text in the environment and in flags, text or TOML's own
 type in files. pydantic takes a ValueError as "not valid"; a TypeError or an error of ours would go
-through it.
+through it. Nor may a ValueError have bytes that are no UTF-8, as a value may: pydantic then fails.
 """
 
 import os
@@ -37,8 +37,8 @@ def _read_size(raw: object) -> object:
     if isinstance(raw, str):
         try:
             return parse_size(raw)
-        except UsageError as error:
-            raise ValueError(error.message) from None
+        except UsageError:
+            raise ValueError("not a size") from None
     return _read_count(raw)
 
 
@@ -46,8 +46,8 @@ def _read_duration(raw: object) -> object:
     if isinstance(raw, str):
         try:
             return parse_duration(raw)
-        except UsageError as error:
-            raise ValueError(error.message) from None
+        except UsageError:
+            raise ValueError("not a duration") from None
     if isinstance(raw, bool):
         raise ValueError("not a duration")  # noqa: TRY004
     return raw
@@ -80,8 +80,8 @@ def _read_address(raw: object) -> object:
         return raw
     try:
         address.parse(str(raw))
-    except UsageError as error:
-        raise ValueError(error.message) from None
+    except UsageError:
+        raise ValueError("not an address") from None
     return raw
 
 

@@ -57,7 +57,7 @@ class Resolved:
         """Raises SettingsError with everything that is wrong; the store's own error if that is all."""
         if self.problems:
             raise SettingsError(
-                _problem_text(self.messages),
+                *self.messages,
                 hint="`kvtool config --explain` shows where each value comes from",
             )
         if self.store_error is not None:
@@ -168,10 +168,3 @@ def _check_fixed(key: str, value: Any, origin: Origin, problems: list[Problem]) 
     problems.append(
         Problem(f"{key}: {shown} ({given.place}) is not what the store has, {fixed} ({origin.place})", (key,))
     )
-
-
-def _problem_text(messages: list[str]) -> str:
-    messages = [message.replace("\n", "\\n") for message in messages]  # of a name: here they part lines
-    if len(messages) == 1:
-        return messages[0]
-    return "\n  ".join([f"{len(messages)} settings are wrong:", *messages])

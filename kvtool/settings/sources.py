@@ -102,10 +102,10 @@ class Sources:
             if not isinstance(table, dict):
                 what = "is a section, not a setting" if section in SECTIONS else "is not a setting"
                 hint = "" if section in SECTIONS else did_you_mean(section, FIELDS)
-                self.problems.append(Problem(f"{where}: {_name(section)} {what}{hint}"))
+                self.problems.append(Problem(f"{where}: {section} {what}{hint}"))
             elif section not in SECTIONS and not table:
                 hint = did_you_mean(section, SECTIONS)
-                self.problems.append(Problem(f"{where}: {_name(section)} is not a section{hint}"))
+                self.problems.append(Problem(f"{where}: {section} is not a section{hint}"))
             else:
                 for name, value in table.items():
                     key, where = f"{section}.{name}", f"{path}:{lines[section, name]}"
@@ -113,7 +113,7 @@ class Sources:
                         layer[key] = _given(key, value, "file", where)
                     else:
                         hint = did_you_mean(key, FIELDS)
-                        self.problems.append(Problem(f"{where}: {_name(key)} is not a setting{hint}"))
+                        self.problems.append(Problem(f"{where}: {key} is not a setting{hint}"))
         return layer
 
     def environment(self, environ: Mapping[str, str]) -> Layer:
@@ -125,7 +125,7 @@ class Sources:
                 key = names[name]
                 layer[key] = _given(key, _from_here(key, environ[name]), "env", name)
             elif name.upper().startswith("KVTOOL_"):
-                self.warnings.append(f"{_name(name)} is not a setting{did_you_mean(name, names)}")
+                self.warnings.append(f"{name} is not a setting{did_you_mean(name, names)}")
         return layer
 
     def flags(self, flags: Mapping[str, str]) -> Layer:
@@ -136,7 +136,7 @@ class Sources:
                 layer[key] = _given(key, _from_here(key, value), "flag", f"--{key}")
             else:
                 hint = did_you_mean(key, FIELDS)
-                self.problems.append(Problem(f"--{_name(key)} is not a setting{hint}"))
+                self.problems.append(Problem(f"--{key} is not a setting{hint}"))
         return layer
 
 
@@ -175,7 +175,3 @@ def _from_here(key: str, text: str) -> str:
     if kind(key) == "path" and text and not text.startswith("~"):
         return os.path.join(os.getcwd(), text)
     return text
-
-
-def _name(name: str) -> str:
-    return name if name.isprintable() else repr(name)

@@ -141,4 +141,4 @@ def is_store_id(text: str) -> bool:
 def _check_keys(table: dict[str, Any], known: tuple[str, ...], prefix: str, where: str) -> None:
     unknown = sorted(set(table) - set(known))
     if unknown:
-        raise StoreFormatError(f"{where}: {prefix}{unknown[0]!r} is no key of format {VERSION}", hint=_HINT)
+        raise StoreFormatError(f"{where}: {prefix}'{unknown[0]}' is no key of format {VERSION}", hint=_HINT)

@@ -42,8 +42,10 @@ def change(path: bytes, changes: Mapping[str, str | None]) -> dict[str, str]:
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
+            key_size, size = len(os.fsencode(key)), len(os.fsencode(value))
             raise UsageError(
-                f"label '{key}' of {len(os.fsencode(value))} bytes does not fit the stub: {error.strerror}",
+                f"label '{key}' (a name of {key_size} bytes and a value of {size}) does not fit the stub:"
+                f" {error.strerror}",
                 hint="choose a shorter one; file systems keep some kilobytes with each file",
             ) from error
     return stubs.attributes(path).labels

@@ -89,6 +89,15 @@ def link(root: Path, target: str) -> str:
     return "link"
 
 
+@pytest.mark.parametrize("how", [(), ("--background",)])
+def test_a_name_in_an_error_is_escaped_once(root: Path, refused: Refused, how: tuple[str, ...]) -> None:
+    arguments = ["mount", str(root / "a\nb"), *how, *flags(root)]
+    _, _, err = refused._run(arguments, ())
+    assert f"{root}/a\\nb" in err
+    _, out, _ = refused._run([*arguments, "--json"], ())
+    assert f"{root}/a\nb" in json.loads(out)["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [

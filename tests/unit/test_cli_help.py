@@ -45,6 +45,19 @@ def test_every_command_has_help_with_examples_and_groups(name: str) -> None:
     assert f"  {name} " in root_parser().format_help()
 
 
+def test_the_documentation_has_every_command_in_its_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    rows = text.partition("| command | |")[2].partition("\n\n")[0].splitlines()
+    named = [word for row in rows for word in row.split("|")[1:2] for word in word.split("`")[1::2]]
+    assert sorted(named) == sorted(COMMANDS)
+
+
+def test_a_label_that_does_not_fit_is_told_with_both_lengths(cli: Cli) -> None:
+    done = cli("label", "other", f"{'k' * 300}=v")
+    assert done.returncode == 2
+    assert "(a name of 300 bytes and a value of 1) does not fit" in done.stderr
+
+
 def test_examples_are_command_lines_that_are_understood() -> None:
     for name in COMMANDS:
         parser = command_parser(name)

@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kvtool.cli.config import toml_text
+from kvtool.core.text import printable, unescaped
 from kvtool.core.units import parse_duration, parse_size
 from kvtool.errors import UsageError
 from kvtool.settings import starter as starters
@@ -291,7 +292,56 @@ def test_what_is_no_visible_character_is_escaped_in_the_table(cli: Cli) -> None:
         assert "\x1b" not in text
     told = cli("config", *flags).stderr
     assert told.count("\n") == 1
-    assert "ny: No such file" in told
+    assert "/x\\ny: No such file" in told
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "mount.cache=a\nb\udcff",
+        "store.gc_interval=a\nb\udcff",
+        "http.listen=a\nb\udcff",
+        "store.durability=a\nb\udcff",
+    ],
+)
+def test_an_error_is_escaped_once_and_is_raw_in_json(cli: Cli, flag: str) -> None:
+    for more, lines in ((), 1), (("--mount.workers", "a\nb\udcff"), 4):
+        told = cli("config", f"--{flag}", *more).stderr
+        assert "a\\nb\\udcff" in told
+        assert "\\\\" not in told
+        assert told.count("\n") == lines
+    error = json.loads(cli("config", f"--{flag}", "--json").stdout)["error"]
+    assert "a\nb\udcff" in error["message"]
+    assert "a\\nb\\udcff" in cli("config", "--explain", f"--{flag}").stdout.decode()
+    assert "\\\\" not in cli("config", "--explain", f"--{flag}").stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('"a\\nb\\\\" = 1', ":1: a\\nb\\\\ is not a setting"),
+        ('mount."a\\nb\\\\" = 1', ":1: mount.a\\nb\\\\ is not a setting"),
+        ('mount.cache = "\x01"', "Illegal character '\\x01'"),
+    ],
+)
+def test_what_a_file_has_is_escaped_once(cli: Cli, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "a\nb.toml"
+    path.write_text(text)
+    told = cli("config", "--config", str(path)).stderr
+    assert f"{tmp_path}/a\\nb.toml:1: " in told
+    assert words in told
+
+
+def test_other_messages_are_escaped_once(cli: Cli) -> None:
+    assert "invalid choice: 'a\\nb'" in cli("completion", "a\nb").stderr
+    assert "invalid int value: '\\x1b\\\\'" in cli("mount", "/x", "--ready-fd", "\x1b\\").stderr
+    assert "'a\\nb' is not a setting" in cli("config", "--explain", "a\nb").stderr
+    assert "'tokens +\\x1b' is wrong at" in cli("config", "--score.expression", "tokens +\x1b").stderr
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\\n", "\\\\", "\udcff\x85\U000e0001\t", "it's"])
+def test_what_is_printed_can_be_read_back(text: str) -> None:
+    assert unescaped(printable(text)) == text
 
 
 def test_a_home_that_is_not_known_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

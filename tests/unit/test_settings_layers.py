@@ -238,7 +238,7 @@ def test_a_file_with_wrong_tables(tmp_path: Path) -> None:
     etc = tmp_path / "etc.toml"
     assert messages(resolve_in(tmp_path, etc=text)) == [
         f"{etc}:1: cache is not a setting (did you mean mount.cache?)",
-        f"{etc}:2: 'log\\n' is not a setting",
+        f"{etc}:2: log\n is not a setting",
         f"{etc}:3: mount is a section, not a setting",
         f"{etc}:4: chunks is not a section (did you mean chunk?)",
         f"{etc}:6: store.a.b is not a setting (did you mean store.path?)",
