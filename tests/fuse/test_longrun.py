@@ -24,8 +24,8 @@ def test_a_short_run(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("what", "step", "name"),
     [
-        ("mount", MiB // 4, "memory of the mount's process"),
-        ("memory", MiB // 2, "memory of all its processes"),
+        ("mount", MiB // 2, "memory of the mount's process"),
+        ("memory", MiB, "memory of all its processes"),
         ("packs", 2, "open packs"),
         ("fds", 1, "other open descriptors"),
         ("threads", 1, "threads"),
