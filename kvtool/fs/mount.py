@@ -1,5 +1,6 @@
 """A mount from start to end: what runs, how it comes up, and how it goes down with nothing lost."""
 
+import ctypes
 import logging
 import os
 import signal
@@ -37,6 +38,7 @@ from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
+_M_ARENA_MAX = -8  # mallopt(3)
 _GRACE = 10.0  # seconds that unfinished saves get to finish when the mount is to end
 _APPEND_IDLE = 5.0  # seconds after which what was appended is committed though the file is still open
 # Seconds after which a thread that runs Python lets the event loop go first. With Python's own 5 ms a `stat`
@@ -75,10 +77,17 @@ def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[],
     requests are served. Raises KvtoolError and OSError.
     """
     sys.setswitchinterval(_SWITCH)
+    _allocate_from_one_arena()
     try:
         trio.run(_Mount(store, lock_fd, options, ready).main)
     except BaseExceptionGroup as group:
         raise _first(group) from group
+
+
+def _allocate_from_one_arena() -> None:
+    """Has the C library's threads share their memory: with one each it took 40 MiB more after a while."""
+    with suppress(AttributeError):  # a C library that is not glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -51,6 +51,8 @@ class Run:
 
     def warm_up(self) -> None:
         """Everything once and again, so that buffers and caches are there."""
+        for done in [self.pool.submit(client.large) for client in self.clients]:
+            done.result()
         for _ in range(_WARM_UP):
             for client in [*self.clients, self.other]:
                 client.each()

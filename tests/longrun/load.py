@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.llamaio import read_like_llama, save_like_proxy
-from tests.synth import Conversation, Shape
+from tests.synth import Conversation, Shape, random_bytes
 
 SHAPES = [Shape(layers=4, row=512), Shape(layers=2, row=512, state=512 * 1024)]
 MOST_FILES = 12  # of one client
 MOST_TOKENS = 2500  # of one conversation: about 10 MB, and 5 MB
+LARGE = 32 << 20
 _PIECE = 1 << 20
 
 
@@ -69,6 +70,15 @@ class Client:
         self.do(self.turn)
         for step, _ in self.steps:
             self.do(step)
+
+    def large(self) -> None:
+        """A file larger than the queue is saved, restored and deleted: every buffer has been in use then."""
+        data, path = random_bytes(LARGE, self.number), self.folder / "large.bin"
+        path.write_bytes(data)
+        self.files[path.name] = Kept.of(data)
+        self._compare(path.name, path.read_bytes())
+        os.unlink(path)
+        del self.files[path.name]
 
     def do(self, step: Callable[[], None]) -> None:
         if not self.files:
