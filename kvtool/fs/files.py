@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import trio
 
-from kvtool.core.index import ID_SIZE, Index
+from kvtool.core.index import Index
 from kvtool.core.readplan import ReadPlan
 from kvtool.errors import ChunkCorrupt, IndexDamaged, KvtoolError
 from kvtool.fs.inodes import Inode, InodeTable
@@ -125,8 +125,7 @@ class File:
 
     def chunk_ids(self) -> set[bytes]:
         """The chunks that the live content refers to, for a collection to spare."""
-        ids = self._index.ids if self._index is not None else b""
-        return {ids[i : i + ID_SIZE] for i in range(0, len(ids), ID_SIZE)}
+        return set(self._index.id_list()) if self._index is not None else set()
 
     def created(self) -> None:
         """Begins the life of a new, empty file."""
@@ -143,8 +142,6 @@ class File:
         async with self._lock:
             self._check()
             await self._load()
-            if self._stale:
-                self._drop_plan()
             if self._stream is None and self._staging is None:
                 await self._plan_reading()
 
@@ -273,15 +270,21 @@ class File:
             self._index = await trio.to_thread.run_sync(stubs.read_index, path)
 
     async def _plan_reading(self) -> None:
-        if self._plan is None:
-            index = self._require_index()
-            self._plan = await trio.to_thread.run_sync(fetch.plan_file, self._env.store, index)
+        if self._plan is None or self._stale:
+            self._stale = False  # what moves from here on counts again
+            try:
+                plan = await trio.to_thread.run_sync(fetch.plan_file, self._env.store, self._require_index())
+            except BaseException:
+                self._stale = True  # and the old plan stays, for who reads by it
+                raise
+            self._drop_plan()
+            self._plan = plan
 
     def _drop_plan(self) -> None:
         if self._plan is not None:
             self._env.reader.forget(self._plan)
             self._env.background.forget(self._plan)
-        self._plan, self._stale = None, False
+        self._plan = None
 
     async def _append(self, data: bytes) -> None:
         if self._stream is None:

@@ -241,6 +241,7 @@ def test_a_chunk_whose_pack_is_gone_is_eio_at_open_and_named(tmp_path: Path, exp
 
 def test_a_damaged_chunk_is_eio_at_its_bytes_and_only_there(tmp_path: Path, expect_log: ExpectLog) -> None:
     expect_log("reading /a failed: chunk")
+    expect_log("opening /a failed: chunk")
     data = random_bytes(9 << 20)
 
     async def act(service: Service) -> None:
@@ -250,6 +251,8 @@ def test_a_damaged_chunk_is_eio_at_its_bytes_and_only_there(tmp_path: Path, expe
         handle = await service.open(b"a")
         with pytest.raises(ChunkCorrupt):
             await service.vfs.read(handle, 0, 100)
+        with pytest.raises(ChunkMissing):  # condemned by now
+            await service.open(b"a")
         assert await service.vfs.read(handle, 8 << 20, 1 << 20) == data[8 << 20 :]
         flip(path, 4096 + 10)
         assert await service.vfs.read(handle, 0, 100) == data[:100]
