@@ -61,7 +61,7 @@ def test_what_an_expression_may_say(text: str, value: float) -> None:
         ("size + pow(size, 2)", "at character 8 ('pow(size, 2)'): pow is no function"),
         ("max(size, key=uses)", "at character 1"),
         ("size + max()", "at character 8 ('max()')"),
-        ("1 + labels['a']", "at character 1 (\"1 + labels['a']\"): a text is no number"),
+        ("1 + labels['a']", "at character 1 ('1 + labels['a']'): a text is no number"),
         ("size + 'x' * 9", "at character 8"),
         ("labels", "its value is no number"),
         ("labels['a']", "its value is no number but ''"),
