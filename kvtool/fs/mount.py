@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -41,9 +40,6 @@ log = logging.getLogger(__name__)
 _M_ARENA_MAX = -8  # mallopt(3)
 _GRACE = 10.0  # seconds that unfinished saves get to finish when the mount is to end
 _APPEND_IDLE = 5.0  # seconds after which what was appended is committed though the file is still open
-# Seconds after which a thread that runs Python lets the event loop go first. With Python's own 5 ms a `stat`
-# waits for several of them while a restore is looked up.
-_SWITCH = 0.0005
 _MIN_TASKS, _MAX_TASKS = 8, 32  # requests served at once; each task holds a buffer of 1 MiB
 
 
@@ -76,7 +72,6 @@ def serve(store: Store, lock_fd: int, options: MountOptions, ready: Callable[[],
     The mountpoint has been checked (`mounts.check`); the worker inherits `lock_fd`. `ready` is called once
     requests are served. Raises KvtoolError and OSError.
     """
-    sys.setswitchinterval(_SWITCH)
     _allocate_from_one_arena()
     try:
         trio.run(_Mount(store, lock_fd, options, ready).main)
