@@ -375,6 +375,21 @@ def test_a_damaged_chunk_is_eio_where_it_is_and_the_rest_can_be_read(place: Plac
     assert path.read_bytes() == data
 
 
+def test_the_worker_has_a_thread_for_the_log_once_many_chunks_are_saved(
+    mounts: Callable[..., MountedStore],
+) -> None:
+    mount = mounts("--chunk.min_size", "1KiB", "--chunk.avg_size", "4KiB", "--chunk.max_size", "16KiB")
+
+    def threads() -> int:
+        return len(os.listdir(f"/proc/{mount.json('status')['worker_pid']}/task"))
+
+    (mount.dir / "small").write_bytes(b"x")
+    assert threads() == 1
+    (mount.dir / "large").write_bytes(random_bytes(6 << 20, 41))
+    assert mount.json("status")["chunks"] > 500
+    assert threads() == 2
+
+
 def test_memory_stays_bounded_with_restores_and_saves_at_once(mounts: Callable[..., MountedStore]) -> None:
     mount = mounts("--mount.cache", "32 MiB", "--mount.write_queue", "16 MiB", "--mount.read_ahead", "16 MiB")
     size = 48 << 20

@@ -1,4 +1,4 @@
-"""A store for each test that wants one."""
+"""A store for each test that wants one, and a command line for it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,25 @@ import pytest
 from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 from tests import three_snapshots
-from tests.stores import open_store
+from tests.cli import Cli
+from tests.stores import flags_of, open_store
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """A store with three snapshots, each with a pack of its own."""
     return three_snapshots.make(tmp_path)
+
+
+@pytest.fixture
+def cli(
+    layout: Layout,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Cli:
+    """kvtool's command line for the store at `layout`, whichever the test's file makes."""
+    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kvtool.store import lock
 from kvtool.store.layout import Layout
 from tests import schemas
 from tests.cli import Cli
-from tests.stores import flags_of, flip, layout_in, listing, open_store, pack_paths, save
+from tests.stores import flip, layout_in, listing, open_store, pack_paths, save
 from tests.synth import random_bytes
 
 ODD = "ne\nw \udcff"
@@ -25,16 +25,6 @@ def layout(tmp_path: Path) -> Layout:
         save(store, random_bytes(3000, 1), "a")
         save(store, random_bytes(4000, 2), ODD)
     return layout_in(tmp_path)
-
-
-@pytest.fixture
-def cli(
-    layout: Layout,
-    tmp_path: Path,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Cli:
-    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 def lines(cli: Cli, code: int, *arguments: str) -> list[str]:

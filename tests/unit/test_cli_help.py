@@ -11,7 +11,7 @@ from kvtool.cli.parser import COMMANDS, command_parser, root_parser
 from kvtool.cli.surface import commands
 from kvtool.store.layout import Layout
 from tests.cli import Cli
-from tests.stores import flags_of, layout_in, open_store, save
+from tests.stores import layout_in, open_store, save
 
 FLAGS = {each.name: [flag for argument in each.flags for flag in argument.flags] for each in commands()}
 
@@ -22,16 +22,6 @@ def layout(tmp_path: Path) -> Layout:
         for name in ("chat one", "chat$two", "di\nvided", "other"):
             save(store, name.encode(), name)
     return layout_in(tmp_path)
-
-
-@pytest.fixture
-def cli(
-    layout: Layout,
-    tmp_path: Path,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Cli:
-    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

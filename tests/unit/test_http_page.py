@@ -123,6 +123,12 @@ def mount(tmp_path: Path) -> Mount:
     return Mount(tmp_path)
 
 
+def test_an_odd_name_in_an_error_is_escaped_once(mount: Mount) -> None:
+    browser = Browser(mount)
+    assert browser("/tree?of=x%0Ay") == 404
+    assert "&#39;x\\ny&#39;" in browser.text
+
+
 def test_on_loopback_reading_goes_without_a_token(mount: Mount) -> None:
     browser = Browser(mount)
     for path in ("/snapshots", "/snapshot/a", "/tree", "/gc", "/collect", "/delete/a", "/static/style.css"):

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from kvtool.core.text import printable
 from kvtool.errors import NoSnapshot
 from kvtool.http import drawings
 from kvtool.http.access import Refused, Visitor, visitor_of
@@ -137,7 +136,7 @@ async def tree(
     kin = drawings.Kin(found)
     top = kin.find(of, tokens) if of else 0
     if top is None:
-        raise NoSnapshot(f"there is no snapshot '{printable(of)}' with a token list")
+        raise NoSnapshot(f"there is no snapshot '{of}' with a token list")
     picture = kin.picture(top)
     return page(
         "tree.html",
