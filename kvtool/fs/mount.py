@@ -32,7 +32,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import child
+from kvtool.store import child, durable
 from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
@@ -170,6 +170,7 @@ class _Mount:
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self._detach)
                     await self._worker.stop()
+            await trio.to_thread.run_sync(self._write_out)
             nursery.cancel_scope.cancel()
 
     def _assemble(self, nursery: trio.Nursery) -> None:
@@ -222,6 +223,15 @@ class _Mount:
         mounted = places.find(self._place)
         if mounted is not None and mounted.store == self._store.layout.root:
             places.take_down(self._place)
+
+    def _write_out(self) -> None:
+        """Has all be on the disk, as the end of any file system does: the next boot need not read it then."""
+        try:
+            packs = self._store.catalog.packs()
+            if packs and packs[-1].key > durable.synced_up_to(self._store.layout):
+                durable.sync_all(self._store.layout, packs[-1].key)
+        except (OSError, KvtoolError) as error:
+            log.warning("what was saved may not be on the disk: %s", error)
 
     async def _serve(self) -> None:
         try:

@@ -14,9 +14,9 @@ from kvtool.store.layout import Layout, fsync_directory
 def sync_all(layout: Layout, newest: int) -> None:
     """Has everything in store and stub tree survive a power cut (syncfs(2)). Raises OSError.
 
-    Notes that packs with keys up to `newest`, which were sealed before, do. A collection calls it before it
-    deletes anything: a snapshot that was replaced or deleted may come back after a power cut as long as that
-    is not on the disk, and would then lack what was deleted.
+    Notes that packs with keys up to `newest`, which were sealed before, do. A mount calls it at its end, and
+    a collection before it deletes anything: a snapshot that was replaced or deleted may come back after a
+    power cut as long as that is not on the disk, and would then lack what was deleted.
     """
     for folder in (layout.root, layout.stubs):
         sync_folder(folder)

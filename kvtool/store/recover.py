@@ -128,13 +128,13 @@ def _empty(folder: Path) -> int:
 def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
     """Takes in packs that the catalog does not know, forgets those that are gone or damaged.
 
-    With `check_all`, after a power cut, also looks at every footer, and at the data of young packs.
+    With `check_all`, after a power cut, also looks at the footers and the data of packs it can have hit.
     """
     known = {row.id: row for row in store.catalog.packs()}
     there = packs.list_packs(store.layout)
     gone = [row for row in known.values() if there.get(row.id) != row.size]
     if check_all:
-        whole = [row for row in known.values() if there.get(row.id) == row.size]
+        whole = [row for row in _young(store) if there.get(row.id) == row.size]
         gone += [row for row in whole if not _is_sound(store, row.id)]
     for row in gone:
         _save_the_rest(store, row, done)
@@ -171,6 +171,12 @@ def _match_catalog(store: Store, done: Recovered, *, check_all: bool) -> None:
         done.chunks_damaged = _forget_damaged(store)
 
 
+def _young(store: Store) -> list[PackRow]:
+    """The packs that the catalog knows and a power cut can have hit, oldest first."""
+    safe = durable.synced_up_to(store.layout)
+    return [row for row in store.catalog.packs() if row.key > safe]
+
+
 def _save_the_rest(store: Store, row: PackRow, done: Recovered) -> None:
     """Copies to a new pack what is right of a damaged one, by what the catalog knows of it."""
     path = store.layout.pack(row.id)
@@ -192,12 +198,11 @@ def _is_sound(store: Store, pack_id: bytes) -> bool:
 def _forget_damaged(store: Store) -> int:
     """Forgets the chunks that a power cut has taken from young packs. Returns how many."""
     count = 0
-    safe = durable.synced_up_to(store.layout)
-    young = [row for row in store.catalog.packs() if row.key > safe]
+    young = _young(store)
     if young:
         size = format_size(sum(row.size for row in young))
         log.info(
-            "another boot than the last: reading the %d packs since the last collection, %s", len(young), size
+            "another boot than the last: reading the %d packs that it may have hit, %s", len(young), size
         )
     for row in young:
         path = store.layout.pack(row.id)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.bench import (
     conversation,
     docs,
+    floor,
     hashing,
     kinship,
     llama,
@@ -33,6 +34,7 @@ Case = Callable[[Results, Path, Plan], None]
 CASES: dict[str, Case] = {
     "save": throughput.save_and_restore,
     "short": throughput.short_writes,
+    "floor": floor.floor,
     "turns": conversation.turns,
     "fifty": conversation.fifty,
     "four": restores.four,

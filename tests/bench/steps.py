@@ -5,6 +5,7 @@ import random
 import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tests import processes
 from tests.bench.results import Results, cpu_of
@@ -19,6 +20,14 @@ _BLOCK = 8 << 10  # half of the smallest chunk: no chunk of one order is one of 
 _REMEMBERED = 20  # files that are opened so that a mount forgets where another one's chunks lie
 
 
+class Served(Protocol):
+    """A mount whose CPU time counts."""
+
+    @property
+    def processes(self) -> list[int]:
+        """The ids of its processes."""
+
+
 def measure(
     results: Results,
     case: str,
@@ -27,7 +36,7 @@ def measure(
     before: Callable[[], object] = os.sync,
     *,
     size: int = 0,
-    mounts: Sequence[MountedStore] = (),
+    mounts: Sequence[Served] = (),
 ) -> None:
     """Time each step once, after `before`, in another order in each run.
 
@@ -94,7 +103,7 @@ def _turned(items: Sequence[object], by: int) -> "list":  # type: ignore[type-ar
     return [*items[first:], *items[:first]]
 
 
-def _cpu(mounts: Sequence[MountedStore]) -> float:
+def _cpu(mounts: Sequence[Served]) -> float:
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own = sum(usage.ru_utime + usage.ru_stime for usage in spent)
     return own + sum(processes.cpu_seconds(mount.processes) for mount in mounts)

@@ -209,3 +209,31 @@ def test_an_open_file_that_replaces_a_good_one_is_committed_first(mount: Mounted
     close(fd)
     mount.start()
     assert (mount.dir / "chat").read_bytes() == b"new" * 100_000
+
+
+def test_what_an_unmount_wrote_out_needs_no_reading_in_the_next_boot(mount: MountedStore) -> None:
+    def starts_in_another_boot() -> bool:
+        """Whether it reads packs then."""
+        (mount.store / "lock").write_text("- another-boot\n")
+        mount.log.clear()
+        mount.start()
+        return any("another boot than the last: reading the 1 packs" in line for line in mount.log)
+
+    put(mount.dir / "first", OLD["over"])
+    mount.umount()
+    assert not starts_in_another_boot()
+    put(mount.dir / "second", OLD["log"])
+    mount.kill()
+    assert starts_in_another_boot()
+    assert (mount.dir / "second").read_bytes() == OLD["log"]
+
+
+def test_an_unmount_that_cannot_write_out_says_so_and_ends(mounts: Callable[..., MountedStore]) -> None:
+    mount = mounts("--store.gc_interval", "0")
+    mount.expect_log("what was saved may not be on the disk: .*synced.* is not a regular file")
+    put(mount.dir / "first", OLD["over"])
+    (mount.store / "synced").mkdir()
+    mount.umount()
+    (mount.store / "synced").rmdir()
+    mount.start()
+    assert (mount.dir / "first").read_bytes() == OLD["over"]
