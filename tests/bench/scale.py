@@ -24,6 +24,7 @@ from tests.bench.results import Plan, Results
 from tests.bench.steps import make_forgetful, measure, read, shuffled, write
 from tests.mounts import MountedStore
 from tests.synth import random_bytes
+from tests.timing import drop_caches
 
 GIGABYTES = (1, 10, 100)
 CHUNK, CHUNKS = 64 << 10, 1024  # bytes of a chunk; chunks of a pack
@@ -48,6 +49,11 @@ def scale(results: Results, folder: Path, plan: Plan) -> None:
             write(mount.dir / "kept", shuffled(data, size))
         forget = {size: make_forgetful(mount, cold=False) for size, mount in mounts.items()}
         cold = {size: make_forgetful(mount) for size, mount in mounts.items()}
+
+        def remember(size: int) -> None:
+            os.sync()
+            Layout(mounts[size].store, mounts[size].stubs).catalog.read_bytes()
+
         for run in range(plan.runs):
 
             def each(
@@ -61,12 +67,12 @@ def scale(results: Results, folder: Path, plan: Plan) -> None:
             each(REBOOT, lambda size: mounts[size].start(), lambda size: _stop(mounts[size], reboot=True))
             each(START, lambda size: mounts[size].start(), lambda size: _stop(mounts[size], reboot=False))
             for part in range(_ROUNDS):
-                new = shuffled(data, 1000 + _ROUNDS * run + part)
+                seed = 1000 + 2 * (_ROUNDS * run + part)
+                new, newer = shuffled(data, seed), shuffled(data, seed + 1)
+                # The functions are called at once.
                 each(OPEN, lambda size: _open(mounts[size].dir / "kept"), lambda size: forget[size]())
-                catalogs = {
-                    size: Layout(mounts[size].store, mounts[size].stubs).catalog for size in GIGABYTES
-                }
-                each(FIRST_SAVE, lambda size: write(mounts[size].dir / "new", new), lambda _: XX)  # noqa: B023
+                each(SAVE, lambda size: write(mounts[size].dir / "new", new), remember)  # noqa: B023
+                each(FIRST_SAVE, lambda size: write(mounts[size].dir / "new", newer), _forget)  # noqa: B023
                 each(RESTORE, lambda size: read(mounts[size].dir / "kept"), lambda size: cold[size]())
     _hold(results, names[GIGABYTES[0]], names[GIGABYTES[-1]])
 
@@ -76,6 +82,10 @@ def _hold(results: Results, least: str, most: str) -> None:
         results.ratio(f"{what}, {most} beside {least}", (case, most), (case, least), 1.2, at_least=False)
     results.hold(f"start, {most}", results.median(START, most), 2, "s")
     results.hold(f"start on another boot, {most}", results.median(REBOOT, most), 2, "s")
+
+
+def _forget(_size: int) -> None:
+    drop_caches()
 
 
 def _open(path: Path) -> None:
