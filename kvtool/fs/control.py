@@ -64,8 +64,12 @@ class ControlServer:
                 raise UsageError(f"unknown command {command!r}")
             return {"command": command, **await handler(request)}
         except KvtoolError as error:
-            return {"error": {"message": str(error), "exit": error.exit_code, "code": error.code}}
+            return _error(error.message, error.exit_code, error.code, error.hint)
         except OSError as error:
-            return {"error": {"message": reason(error), "exit": 1, "code": "os"}}
+            return _error(reason(error), 1, "os")
         except (ValueError, KeyError, TypeError) as error:
-            return {"error": {"message": f"bad request: {error!r}", "exit": 2, "code": "usage"}}
+            return _error(f"bad request: {error!r}", 2, "usage")
+
+
+def _error(message: str, exit_code: int, code: str, hint: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "hint": hint, "exit": exit_code, "code": code}}

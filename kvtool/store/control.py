@@ -1,7 +1,7 @@
 """The client's end of the control socket of a running mount: one JSON object a line each way.
 
 A request is `{"command": ...}` with these fields, an answer what stands behind the arrow, or
-`{"error": {"message", "exit", "code"}}`:
+`{"error": {"message", "hint", "exit", "code"}}`:
 
     status                          -> `store.status.Status`
     settings                        -> what `kvtool config --explain --json` shows
@@ -80,6 +80,6 @@ def ask(layout: Layout, command: str, *, wait_for_end: bool = False, **fields: A
 
 
 def _raise(error: dict[str, Any]) -> NoReturn:
-    failure = KvtoolError(error["message"])
+    failure = KvtoolError(error["message"], hint=error.get("hint"))
     failure.exit_code, failure.code = error["exit"], error["code"]
     raise failure

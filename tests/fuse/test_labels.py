@@ -117,3 +117,13 @@ def test_the_mount_refuses_what_the_command_refuses(mounted: MountedStore) -> No
         done = mounted.kvtool("label", *arguments, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert words in done.stderr
+
+
+def test_an_error_is_the_same_beside_a_mount_and_without_one(mounted: MountedStore) -> None:
+    def error() -> object:
+        return json.loads(mounted.kvtool("label", "absent", "k=v", "--json", check=False).stdout)["error"]
+
+    beside = error()
+    mounted.umount()
+    assert error() == beside
+    mounted.start()
