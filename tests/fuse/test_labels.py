@@ -121,7 +121,7 @@ def test_the_mount_refuses_what_the_command_refuses(mounted: MountedStore) -> No
 
 def test_an_error_is_the_same_beside_a_mount_and_without_one(mounted: MountedStore) -> None:
     def error() -> object:
-        return json.loads(mounted.kvtool("label", "absent", "k=v", "--json", check=False).stdout)["error"]
+        return json.loads(mounted.kvtool("label", "a", "old=", "--json", check=False).stdout)["error"]
 
     beside = error()
     mounted.umount()
