@@ -71,9 +71,7 @@ class Index:
 
     def id_list(self) -> list[bytes]:
         """The id of each chunk."""
-        whole = len(self.ids) - len(self.ids) % _MANY_IDS.size
-        ids = list(chain.from_iterable(_MANY_IDS.iter_unpack(memoryview(self.ids)[:whole])))
-        return ids + [self.ids[at : at + ID_SIZE] for at in range(whole, len(self.ids), ID_SIZE)]
+        return split_ids(self.ids)
 
     def chunks(self) -> Iterator[tuple[bytes, int]]:
         """(id, length) of each chunk."""
@@ -96,6 +94,13 @@ class Index:
             end += length
             ends.append(end)
         return Index(self.sizes, ends, self.ids + ids)
+
+
+def split_ids(ids: bytes) -> list[bytes]:
+    """Ids one by one, out of so many concatenated."""
+    whole = len(ids) - len(ids) % _MANY_IDS.size
+    split = list(chain.from_iterable(_MANY_IDS.iter_unpack(memoryview(ids)[:whole])))
+    return split + [ids[at : at + ID_SIZE] for at in range(whole, len(ids), ID_SIZE)]
 
 
 def encode(index: Index) -> bytes:

@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kvtool.core.index import Index
 from kvtool.core.score import Facts, Score
-from kvtool.core.usage import Usage, count
+from kvtool.core.usage import Count, Usage, count
 from kvtool.errors import IndexDamaged
 from kvtool.store import stubs
 from kvtool.store.layout import Layout
@@ -54,11 +54,20 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All snapshots, the bytes of all chunks that any of them needs, and which are shared (`usage.Count`)."""
+    """All snapshots, and what they cost."""
 
     listing: Listing
-    live_bytes: int
-    others: Counter[bytes]
+    costs: Count[bytes]
+
+    @property
+    def live_bytes(self) -> int:
+        """The bytes of all chunks that any of them needs."""
+        return self.costs.live
+
+    @property
+    def others(self) -> Mapping[bytes, int]:
+        """Which chunks are shared, see `usage.Count`."""
+        return self.costs.others
 
 
 @dataclass(slots=True)
@@ -103,7 +112,7 @@ def overview(layout: Layout, score: Score, known: dict[bytes, int]) -> Overview:
     for path, index in found.of.items():
         with suppress(FileNotFoundError):
             rows.append(describe(layout, path, index, counted.of[path], tokens.get(path, 0), now, score))
-    return Overview(Listing(rows, found.damaged), counted.live, counted.others)
+    return Overview(Listing(rows, found.damaged), counted)
 
 
 def facts(found: stubs.Attributes, modified: float, used: Usage, tokens: int, now: float) -> Facts:

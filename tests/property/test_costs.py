@@ -1,14 +1,20 @@
 """What snapshots cost stays exact, whatever was saved, rewritten, renamed and deleted before."""
 
+import hashlib
 import os
 import tempfile
+from array import array
 from collections import Counter
 from pathlib import Path
 
 import hypothesis.strategies as st
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kvtool.core import usage
+from kvtool.core.chunker import ChunkSizes
+from kvtool.core.index import Index
 from kvtool.core.score import Facts, Score
 from kvtool.core.usage import freed
 from kvtool.store import stubs
@@ -80,6 +86,33 @@ class Costs(RuleBasedStateMachine):
             gone = {chunk for path in some for chunk in chunks[path]} - others
             its = [indexes[path] for path in some]
             assert freed(its, found.others) == sum(lengths[chunk] for chunk in gone)
+
+
+def index_of(chunks: list[int]) -> Index:
+    """An index of chunks known by numbers, each of a length of its own."""
+    ids = [hashlib.sha256(bytes([number])).digest() for number in chunks]
+    return Index(ChunkSizes()).extended(array("Q", (number + 1 for number in chunks)), b"".join(ids))
+
+
+@given(snapshots=st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=6))
+@settings(max_examples=100)
+def test_many_references_are_counted_as_few_are(snapshots: list[list[int]]) -> None:
+    indexes = dict(enumerate(map(index_of, snapshots)))
+    few = usage.count(indexes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(usage, "_MANY", 0)
+        patch.setattr(usage, "_count_few", lambda _: None)
+        many = usage.count(indexes) if any(snapshots) else few
+    assert (many.of, many.live, many.others) == (few.of, few.live, few.others)
+    assert all(type(value) is int for each in many.of.values() for value in (*each, many.live))
+
+
+def test_ids_that_begin_alike_are_told_apart() -> None:
+    ids = [bytes(31) + bytes([last]) for last in (1, 2)]
+    indexes = {chunk: Index(ChunkSizes()).extended(array("Q", [5]), chunk) for chunk in ids}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(usage, "_MANY", 0)
+        assert usage.count(indexes).of == dict.fromkeys(ids, usage.Usage(unique=5, shared=0))
 
 
 Costs.TestCase.settings = settings(max_examples=25, stateful_step_count=20)
