@@ -110,7 +110,7 @@ _kvtool() {
         fi
     done
     if [[ $redirected ]]; then
-        _kvtool_offer file ''
+        [[ $2 == *[\<\>]* ]] || _kvtool_offer file ''  # else COMP_WORDBREAKS lacks them: it would be replaced
     elif [[ ! $command ]]; then
         _kvtool_offer "${_kvtool_table[commands]}" ''
     elif [[ $takes == [^?]* ]]; then

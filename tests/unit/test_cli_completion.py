@@ -21,6 +21,7 @@ SHELLS = [
     pytest.param(name, marks=pytest.mark.skipif(not shutil.which(name), reason=f"{name} is not installed"))
     for name in ("bash", "zsh", "fish")
 ]
+LEFT = "\x02"  # Ctrl-B moves the cursor
 # Each begins with a letter of its own, but for marks that have to be quoted.
 ODD = [
     "a name",
@@ -136,6 +137,28 @@ def test_names_are_asked_for_with_what_is_typed(cli: Cli, shell: str, tmp_path: 
         terminal.enter("kvtool export ot\\her --store.path='/a b' --config ~/c ch\t --to x")
         asked = ["export", "other", "--store.path=/a b", "--config", "~/c"]
         assert terminal.asked() == ["completion", "names", "--", *asked]
+
+
+@pytest.mark.parametrize(
+    "options", ["COMP_WORDBREAKS=' '", "set -fu; shopt -s failglob nocasematch", "IFS=:"]
+)
+def test_bash_may_be_set_up_otherwise(cli: Cli, options: str, tmp_path: Path) -> None:
+    script = f"{script_of(cli, 'bash')}\n{options}"
+    with Terminal("bash", script, tmp_path / "home", ["b:c d", "e=f", "t\tab"]) as terminal:
+        (tmp_path / "home" / "file one").touch()
+        for typed, wanted in {
+            "cat b:\t": ["cat", "b:c d"],
+            "cat 'b:\t": ["cat", "b:c d"],
+            "cat e=\t": ["cat", "e=f"],
+            "cat t\t": ["cat", "t\tab"],
+            "chunk --name=b:\t": ["chunk", "--name=b:c d"],
+            "chunk --name='b:\t": ["chunk", "--name=b:c d"],
+            "cat b --json" + 7 * LEFT + "\t": ["cat", "b:c d", "--json"],
+            "cat --output=fi\t": ["cat", "--output=file one"],
+            "gc --store.durability=po\t": ["gc", "--store.durability=power"],
+            "cat b >fi\t": ["cat", "b"],
+        }.items():
+            assert terminal.enter(f"kvtool {typed}") == wanted, typed
 
 
 def offered(script: str, lines: list[str], path: Path) -> list[list[str]]:
