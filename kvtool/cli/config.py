@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--explain",
         nargs="?",
         const="",
-        metavar="KEY",
-        help="show where each setting comes from, or all about the one setting KEY",
+        metavar="SETTING",
+        help="show where each setting comes from, or all about this SETTING",
     )
     parser.add_argument("--changed", action="store_true", help="leave out what has its default")
     parser.add_argument(
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--init",
         nargs="?",
         const="",
-        metavar="PATH",
+        metavar="FILE",
         help="write a commented settings file to start with (default: ~/.config/kvtool/config.toml);"
         " never over one that is there",
     )
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--systemd",
         nargs="?",
         const="",
-        metavar="PATH",
+        metavar="FILE",
         help="write a systemd unit that mounts with these settings, as root the system's"
         " (default: /etc/systemd/system/kvtool.service), else the user's; never over another; - prints it",
     )

@@ -1,13 +1,20 @@
 """The command line as data, read off the parsers: what completion and man pages are made from."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvtool.cli.parser import COMMANDS, command_parser
+from kvtool.settings.fields import FIELDS
 
-# What a value is, by the word that stands for it in the help.
-_KINDS = {"FILE": "file", "PATH": "file", "DIR": "directory", "MOUNTPOINT": "directory", "NAME": "snapshot"}
+# What a value is, by the word that stands for it in the help. PATH is that of a setting.
+_KINDS = {
+    "FILE": "file",
+    "DIR": "directory",
+    "PATH": "directory",
+    "MOUNTPOINT": "directory",
+    "NAME": "snapshot",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,12 @@ def commands() -> list[Command]:
     return [_command(name) for name in COMMANDS]
 
 
+def common(all_: Sequence[Command]) -> list[Argument]:
+    """The flags that all the commands have: the settings, and a few more."""
+    first, *others = all_
+    return [each for each in first.flags if all(each in other.flags for other in others)]
+
+
 def _command(name: str) -> Command:
     parser = command_parser(name)
     groups = [
@@ -83,9 +96,13 @@ def _argument(action: argparse.Action) -> Argument:
     choices = tuple(map(str, action.choices)) if action.choices is not None else ()
     if not choices and "|" in metavar:
         choices = tuple(metavar.split("|"))
+    if choices:
+        value = "|".join(choices)
+    elif value == "SETTING":
+        choices = tuple(FIELDS)
     return Argument(
         flags=tuple(action.option_strings),
-        value="|".join(choices) or value,
+        value=value,
         kind="choice" if choices else _KINDS.get(value, "text"),
         choices=choices,
         help=(action.help or "") % {"prog": "kvtool"},

@@ -51,7 +51,7 @@ def write_new(path: Path, text: str) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError:
         raise UsageError(
-            f"{path} is there already and is left as it is", hint="name another with --init PATH"
+            f"{path} is there already and is left as it is", hint="name another with --init FILE"
         ) from None
     try:
         with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
