@@ -4,7 +4,8 @@ import os
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests import processes
@@ -22,10 +23,11 @@ CACHE, QUEUE, REST = 256, 64, 200  # MiB: mount.cache, mount.write_queue, and wh
 def latency(results: Results, folder: Path, plan: Plan) -> None:
     """`stat` and `readdir` in the mount: idle, during a save, and during a save and a restore at once.
 
-    `stat` asks for a name that is not there: the kernel answers for the others from its own cache.
+    `stat` asks for a name that is not there: the kernel answers for the others from its own cache. What a
+    byte takes to `cat` and back is the floor: a process has to wake up for it, and does nothing else.
     """
     source, data = folder / "source", random_bytes(plan.size)
-    with MountedStore(folder, limit=900) as mount:
+    with MountedStore(folder, limit=900) as mount, _cat() as cat:
         for at in range(20):
             (mount.dir / f"file-{at}").write_bytes(b"x")
         kept = mount.dir / "kept"
@@ -33,6 +35,7 @@ def latency(results: Results, folder: Path, plan: Plan) -> None:
         calls: dict[str, Callable[[], object]] = {
             "stat": lambda: os.path.exists(mount.dir / "absent"),
             "readdir": lambda: os.listdir(mount.dir),
+            "a byte to cat and back": cat,
         }
         seconds: dict[str, list[float]] = {}
         for run in range(plan.runs):
@@ -56,11 +59,21 @@ def latency(results: Results, folder: Path, plan: Plan) -> None:
         p99 = statistics.quantiles(values, n=100)[98] if len(values) > 1 else values[0]
         results.add(LATENCY, f"{what}, median", statistics.median(values) * 1000, "ms")
         results.add(LATENCY, f"{what}, 99 of 100", p99 * 1000, "ms")
-    for name in calls:
+    for name in ("stat", "readdir"):
         what = f"{name} during a save, median"
         results.hold(what, results.median(LATENCY, what), 20, "ms")
     what = "stat during a save and a restore, 99 of 100"
     results.hold(what, results.median(LATENCY, what), 5, "ms")
+
+
+@contextmanager
+def _cat() -> Iterator[Callable[[], object]]:
+    """Sends a byte through another process, which has nothing to do but that."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin
+        assert process.stdout
+        to, back = process.stdin.fileno(), process.stdout.fileno()
+        yield lambda: (os.write(to, b"x"), os.read(back, 1))
 
 
 def memory(results: Results, folder: Path, plan: Plan) -> None:
