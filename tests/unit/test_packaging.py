@@ -50,6 +50,23 @@ def test_the_wheel_is_the_package_alone_and_the_sources_make_the_same(tmp_path: 
     assert held(build("wheel", tree, tmp_path / "sources")) == wheel
 
 
+def test_the_container_is_built_from_all_that_the_wheel_is_made_of(tmp_path: Path) -> None:
+    tree = tmp_path / "usr/src/kvtool"
+    for line in (ROOT / "docs/Containerfile").read_text().splitlines():
+        words = line.split()
+        if words[:1] != ["COPY"] or words[1].startswith("--from"):
+            continue
+        *sources, target = words[1:]
+        for source in sources:
+            place = tmp_path / target.lstrip("/") / (source if target.endswith("/") else "")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place)
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, place)
+    assert held(build("wheel", tree, tmp_path)) == held(build("wheel", ROOT, tmp_path / "usr"))
+
+
 OFFLINE = [
     ["inspect"],
     ["inspect", "first.bin"],
