@@ -1,5 +1,6 @@
 """Who may do what on the page: sessions, forms and their secret, in front of the real routes."""
 
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -16,6 +17,7 @@ from kvtool.http.app import create_app
 from kvtool.http.render import own_path, refusal
 from kvtool.http.sessions import Sessions
 from kvtool.http.source import Source
+from kvtool.store import stubs
 from tests.stores import layout_in, open_store, save
 
 TOKEN = "correct-horse-battery"  # noqa: S105
@@ -278,6 +280,15 @@ def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
         assert browser.text.startswith("<!doctype html>")
     assert browser("/snapshots?limit=1000") == 422
     assert browser.text.startswith("<!doctype html>")
+
+
+def test_a_snapshot_that_is_being_saved_for_the_first_time_is_not_there_yet(mount: Mount) -> None:
+    stubs.create(mount.layout, os.fsencode(mount.layout.stubs / "new"), 0o600, None, None)
+    browser = Browser(mount)
+    for path in ("/snapshot/new", "/delete/new", "/v1/snapshots/new", "/v1/chunks/new"):
+        assert browser(path) == 404, path
+        assert "new is being saved for the first time" in browser.text
+    assert browser("/v1/unique-bytes?name=a&name=new") == 404
 
 
 def test_each_page_is_closed_to_scripts_and_other_hosts(mount: Mount) -> None:
