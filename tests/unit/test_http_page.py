@@ -1,5 +1,6 @@
 """Who may do what on the page: sessions, forms and their secret, in front of the real routes."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from kvtool.http.app import create_app
 from kvtool.http.render import own_path, refusal
 from kvtool.http.sessions import Sessions
 from kvtool.http.source import Source
-from kvtool.store import stubs
+from kvtool.store import labels, stubs
 from tests.stores import layout_in, open_store, save
 
 TOKEN = "correct-horse-battery"  # noqa: S105
@@ -271,6 +272,53 @@ def test_names_of_any_bytes_are_shown_as_text_and_lead_to_their_pages(mount: Mou
     assert names == ["a", "b\udcff", "c<b>'\"\n"]
     assert browser("/snapshots") == 200
     assert "c&lt;b&gt;&#39;&#34;\\n is deleted" in browser.text
+
+
+def test_names_of_any_bytes_are_found_by_their_beginning(mount: Mount) -> None:
+    browser = Browser(mount)
+    assert browser("/v1/snapshots?prefix=b%FF") == 200
+    assert [row["name"] for row in json.loads(browser.text)["snapshots"]] == ["b\udcff"]
+    assert browser("/snapshots?prefix=b%FF&label=%FE") == 200
+    assert 'value="b?"' in browser.text
+    assert "There are none like that" in browser.text
+    assert browser("/snapshots?prefix=b%FF") == 200
+    assert "sort=size&amp;order=down&amp;prefix=b%FF" in browser.text
+    assert re.findall(r'<a class="name" href="([^"]+)"', browser.text) == ["/snapshot/b%FF"]
+
+
+def test_labels_are_added_changed_and_removed_by_forms(mount: Mount) -> None:
+    path = os.fsencode(mount.layout.stubs / "a")
+    odd = {"plain": 'x"<y>', "<b>\udcff\n": "", "odd": "v\n\udcff"}
+    labels.change(path, odd)
+    browser = Browser(mount)
+    assert browser("/label/a") == 200
+    assert "&lt;b&gt;\\udcff\\n" in browser.text
+    assert "<button" not in browser.text.partition("<main")[2].partition('<form class="card token"')[0]
+    assert browser("/label/a", {"label": "k", "value": "v"}) == 401
+    browser.log_in()
+    assert browser("/label/a") == 200
+    known = re.findall(r'name="known" value="([^"]+)"', browser.text)
+    assert sorted(known) == ["%3Cb%3E%FF%0A", "odd", "plain"]
+    assert 'value="x&#34;&lt;y&gt;"' in browser.text
+    assert browser.text.count('name="value"') == 3  # of the odd one nobody can type the value
+    for bad in ({"label": "k", "value": "v"}, {"label": "k", "secret": "x"}):
+        assert browser("/label/a", bad) == 403
+    assert mount.changes == []
+    secret = {"secret": browser.secret()}
+    for form, change in (
+        ({"label": "new", "value": "a b"}, {"new": "a b"}),
+        ({"label": "bare"}, {"bare": ""}),
+        ({"known": "plain", "value": "other"}, {"plain": "other"}),
+        ({"known": "%3Cb%3E%FF%0A", "value": "", "remove": "1"}, {"<b>\udcff\n": None}),
+    ):
+        assert browser("/label/a", {**secret, **form}) == 303
+        assert browser.headers["location"] == "/label/a"
+        assert mount.asked[-1] == ("label", {"name": "a", "changes": change})
+    assert browser("/label/a") == 200
+    assert "&lt;b&gt;\\udcff\\n is removed." in browser.text
+    assert browser("/label/none", {**secret, "label": "k"}) == 404
+    assert browser(f"/label/a?secret={secret['secret']}&label=k&value=v") == 200
+    assert mount.changes == ["label"] * 4
 
 
 def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
