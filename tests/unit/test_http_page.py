@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from kvtool.http.app import create_app
 from kvtool.http.render import own_path, refusal
 from kvtool.http.sessions import Sessions
 from kvtool.http.source import Source
-from kvtool.store import labels, stubs
+from kvtool.store import control, labels, stubs
 from tests.stores import layout_in, open_store, save
 
 TOKEN = "correct-horse-battery"  # noqa: S105
@@ -319,6 +320,19 @@ def test_labels_are_added_changed_and_removed_by_forms(mount: Mount) -> None:
     assert browser("/label/none", {**secret, "label": "k"}) == 404
     assert browser(f"/label/a?secret={secret['secret']}&label=k&value=v") == 200
     assert mount.changes == ["label"] * 4
+
+
+def test_a_mount_that_is_silent_keeps_nobody_waiting_for_ever(mount: Mount) -> None:
+    source = Source(mount.layout, Score(DEFAULT))
+    source.patience = 0.01
+    mount.app = create_app(source)
+    browser = Browser(mount)
+    with socket.socket(socket.AF_UNIX) as listener, control.reachable(mount.layout.control) as address:
+        listener.bind(address)
+        listener.listen()
+        for path in ("/", "/gc", "/logs", "/v1/status", "/metrics"):
+            assert browser(path) == 503, path
+            assert "does not answer" in browser.text
 
 
 def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
