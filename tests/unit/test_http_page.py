@@ -322,6 +322,26 @@ def test_labels_are_added_changed_and_removed_by_forms(mount: Mount) -> None:
     assert mount.changes == ["label"] * 4
 
 
+def test_what_cannot_be_read_any_more_can_be_deleted(mount: Mount) -> None:
+    stub = mount.layout.stubs / "a"
+    os.truncate(stub, 20)
+    os.mkfifo(mount.layout.stubs / "fifo")
+    browser = Browser(mount)
+    assert browser("/snapshots") == 200
+    assert 'href="/delete/a" aria-label="Delete a"' in browser.text
+    assert browser("/delete/a") == 200
+    assert "It cannot be read: stub " in browser.text
+    browser.log_in()
+    assert browser("/delete/a") == 200
+    assert "Delete it" in browser.text
+    assert browser("/delete/a", {"secret": browser.secret()}) == 303
+    assert mount.asked[-1] == ("delete", {"name": "a"})
+    (mount.layout.stubs / "link").symlink_to(mount.layout.stubs / "b")
+    for other in ("fifo", "link"):  # they are not ours to delete
+        assert browser(f"/delete/{other}") == 500
+        assert "move it away" in browser.text
+
+
 def test_a_mount_that_is_silent_keeps_nobody_waiting_for_ever(mount: Mount) -> None:
     source = Source(mount.layout, Score(DEFAULT))
     source.patience = 0.01

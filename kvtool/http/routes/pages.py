@@ -3,6 +3,8 @@
 Who may do what is decided in `access`, before any of this runs.
 """
 
+import os
+import stat
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +12,7 @@ from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from kvtool.errors import NoSnapshot
+from kvtool.errors import IndexDamaged, NoSnapshot
 from kvtool.http import drawings
 from kvtool.http.access import Refused, Visitor, visitor_of
 from kvtool.http.parameters import Name, Offset, SourceOf, query_value
@@ -185,8 +187,16 @@ def _content(name: str) -> bytes:
 
 @router.get("/delete/{name:snapshot}")
 async def ask_to_delete(source: SourceOf, who: Who, name: Name) -> Response:
-    """Whether it is meant."""
-    return page("delete.html", who, its=await dissected(source, name), onward=path_of("delete", name))
+    """Whether it is meant. What cannot be read any more can still be deleted, if it is a file."""
+    its, damage = None, ""
+    try:
+        its = await dissected(source, name)
+    except IndexDamaged as error:
+        mode = os.lstat(names.existing_stub(source.layout, name)).st_mode
+        if isinstance(error, NoSnapshot) or not stat.S_ISREG(mode):
+            raise
+        damage = error.message
+    return page("delete.html", who, its=its, damage=damage, name=name, onward=path_of("delete", name))
 
 
 @router.post("/delete/{name:snapshot}")
