@@ -281,6 +281,44 @@ def test_the_number_of_requests_at_once_is_bounded() -> None:
     trio.run(main)
 
 
+def test_who_sends_a_body_slowly_keeps_nobody_out_who_reads() -> None:
+    async def main() -> None:
+        statuses = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            assert (await receive())["body"] == b""
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def send(message: Message) -> None:
+            if "status" in message:
+                statuses.append(message["status"])
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b""}
+
+        async def never() -> Message:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        access = Access(app, Rules(True, "localhost", TOKEN, at_once=2, arriving=3))
+
+        async def one(method: str, path: bytes, length: bytes, receive: Any) -> None:
+            headers = [(b"host", b"localhost"), (b"content-length", length)]
+            scope = {"type": "http", "http_version": "1.1", "method": method, "raw_path": path}
+            await access({**scope, "headers": headers}, receive, send)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(one, "POST", b"/login", b"10", never)
+            await trio.testing.wait_all_tasks_blocked()
+            assert statuses == [503]
+            await one("GET", b"/v1/health", b"0", nothing)
+            assert statuses == [503, 200]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
 def test_only_http_1_is_spoken() -> None:
     assert run(LOCAL, version="2").code == "http_version"
 
