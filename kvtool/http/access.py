@@ -132,6 +132,8 @@ class Access:
         except Refused as refused:
             await self._refuse(scope, send, refused)
             return
+        if scope["method"] == "HEAD":  # the server leaves the body out
+            scope = {**scope, "method": "GET"}
         try:
             await self._app(scope, _replay(body, receive), _with_safe_headers(send))
         finally:

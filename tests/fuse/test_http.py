@@ -246,6 +246,9 @@ def test_collection(shared: Api) -> None:
 
 def test_status_health_and_settings(shared: Api) -> None:
     assert shared.get("/v1/health") == {"status": "ok"}
+    for path in ("/v1/health", "/"):
+        head = shared(path, "HEAD", headers={})
+        assert (head.status, head.body) == (200, b"")
     status = shared.get("/v1/status")
     assert (status["pid"], status["http"]) == (shared.mount.pid, shared.url)
     rows = {row["key"]: row for row in shared.get("/v1/config")["settings"]}

@@ -319,6 +319,14 @@ def test_who_sends_a_body_slowly_keeps_nobody_out_who_reads() -> None:
     trio.run(main)
 
 
+def test_who_asks_for_the_head_is_answered_as_for_all_of_it() -> None:
+    seen = run(LOCAL, "HEAD")
+    assert seen.status == 200
+    assert seen.scope is not None
+    assert seen.scope["method"] == "GET"
+    assert run(REMOTE, "HEAD", host="kv.example").code == "token"
+
+
 def test_only_http_1_is_spoken() -> None:
     assert run(LOCAL, version="2").code == "http_version"
 
