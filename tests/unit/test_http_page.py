@@ -355,6 +355,16 @@ def test_a_mount_that_is_silent_keeps_nobody_waiting_for_ever(mount: Mount) -> N
             assert "does not answer" in browser.text
 
 
+def test_a_row_shows_a_bounded_number_of_labels_and_the_page_all(mount: Mount) -> None:
+    labels.change(os.fsencode(mount.layout.stubs / "a"), {f"label-{number:02}": "" for number in range(20)})
+    browser = Browser(mount)
+    assert browser("/snapshots") == 200
+    assert browser.text.count('<span class="label">') == 8
+    assert "and 12 more" in browser.text
+    assert browser("/label/a") == 200
+    assert browser.text.count('<span class="label">') == 20
+
+
 def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
     browser = Browser(mount)
     for path in ("/snapshot/..%2F..%2Fetc", "/snapshot/a//b", "/delete/.kvtool/x"):
