@@ -102,6 +102,10 @@ class IndexDamaged(Damage):
     code = "index_damaged"
 
 
+class Unfinished(NoSnapshot, IndexDamaged):
+    """A snapshot's first save has not ended: nobody can read it yet, and nothing is damaged."""
+
+
 class PackDamaged(Damage):
     """A pack's header, footer or trailer is wrong; `part` says which: header, name, trailer, footer, or
     entries, when the footer is as it was sealed and makes no sense.

@@ -10,12 +10,9 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvtool.errors import UsageError
-
-if TYPE_CHECKING:
-    from simpleeval import SimpleEval
 
 DEFAULT = "unique_bytes / max(size, 1) * idle / 3600 / (1 + uses)"
 """What deletion frees beside what it would cost to compute again, which grows with the size; times the hours
@@ -181,15 +178,12 @@ class Score:
         return None
 
     def _evaluate(self, node: ast.expr, facts: Facts) -> Any:
-        names = {name: getattr(facts, name) for name in _NAMES}
-        self._evaluator.names = names | {"labels": _Labels(facts.labels)}
-        return self._evaluator.eval(self._line, previously_parsed=node)
-
-    @cached_property
-    def _evaluator(self) -> "SimpleEval":
         from simpleeval import SimpleEval
 
-        return SimpleEval(operators=_OPERATORS, functions=_FUNCTIONS)
+        names = {name: getattr(facts, name) for name in _NAMES} | {"labels": _Labels(facts.labels)}
+        # One for each: it keeps the names, and several threads may ask for a score at once.
+        evaluator = SimpleEval(operators=_OPERATORS, functions=_FUNCTIONS, names=names)
+        return evaluator.eval(self._line, previously_parsed=node)
 
     def _at(self, node: ast.AST, text: str) -> UsageError:
         offset = getattr(node, "col_offset", 0)  # in bytes of UTF-8

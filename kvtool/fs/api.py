@@ -41,7 +41,6 @@ class ApiConfig:
     name: str
     token: str
     score: str
-    log_level: int
 
 
 class ApiProcess:
@@ -82,7 +81,6 @@ class ApiProcess:
             name=address.parse(self._options.listen)[0],
             token=self._options.token,
             score=self._score,
-            log_level=logging.getLogger().getEffectiveLevel(),
         )
         with open(writable, "wb") as file:  # a pipe holds 64 KiB
             file.write(json.dumps(asdict(config)).encode())

@@ -169,12 +169,11 @@ class Collector:
         """The next step, None after the last. Raises KvtoolError when the process failed."""
         # The thread is left behind when nobody waits any more: it ends with the process.
         line = await trio.to_thread.run_sync(self._next, abandon_on_cancel=True)
-        if line:
-            return dict(json.loads(line))
+        step: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None  # or cut short
+        if step is not None and "failed" not in step:
+            return step
         if await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True):
-            errors = self._process.stderr.read() if self._process.stderr is not None else b""
-            text = errors.decode(errors="replace").strip().splitlines()
-            raise KvtoolError(f"the collection stops: {text[-1] if text else 'its process was killed'}")
+            raise KvtoolError(f"the collection stops: {child.failure_in(line)}")
         return None
 
     def _next(self) -> bytes:

@@ -65,13 +65,10 @@ class Costs:
         process = child.start("kvtool.store.census", arguments, talks=True)
         try:
             # The thread is left behind when nobody waits any more: it ends with the process.
-            out, err = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
+            out, _ = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
         finally:
             process.kill()
         if process.wait():
-            text = err.decode(errors="replace").strip().splitlines()
-            raise KvtoolError(
-                f"counting the snapshots failed: {text[-1] if text else 'the process was killed'}"
-            )
+            raise KvtoolError(f"counting the snapshots failed: {child.failure_in(out)}")
         table: dict[str, Any] = json.loads(out)
         return table

@@ -1,13 +1,19 @@
-"""The last lines of the mount's log, in memory."""
+"""The last lines of the mount's log and its processes', in memory."""
 
+import json
 import logging
+import socket
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import trio
+
+from kvtool.store.relay import TEXT_MAX
+
 _LINES = 2000
-_TEXT_MAX = 4096  # characters of one line; a traceback is as long as it is
+_DATAGRAM_MAX = 1 << 16  # bytes: a character takes up to 12 in JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +41,31 @@ class LogRing(logging.Handler):
         self._last += 1
         level = record.levelname.lower()
         self.counts[level] += 1
-        text = self.format(record)[:_TEXT_MAX]
+        text = self.format(record)[:TEXT_MAX]
         self._lines.append(Line(self._last, record.created, level, record.name, text))
+
+    async def receive(self, source: socket.socket) -> None:
+        """Takes the lines of the mount's processes (see `store.relay`), one at a time, until cancelled."""
+        with trio.socket.from_stdlib_socket(source) as lines:
+            while True:
+                self._take(await lines.recv(_DATAGRAM_MAX))
+
+    def _take(self, datagram: bytes) -> None:
+        said = json.loads(datagram)
+        for level, count in said["missed"]:
+            self.acquire()
+            self._last += count
+            self.counts[logging.getLevelName(level).lower()] += count
+            self.release()
+        record = logging.LogRecord(said["logger"], said["level"], "", 0, said["text"], None, None)
+        record.created = said["time"]
+        self.handle(record)
 
     def read(self, *, level: str, since: float, after: int, limit: int) -> dict[str, Any]:
         """The newest lines of at least that level, not older than `since`, with numbers above `after`.
 
-        `last` is the number of the newest line of all: the next call's `after`. `lost` is how many between
-        `after` and the first line kept are no longer there.
+        `last` is the number of the newest line of all: the next call's `after`. `lost` is how many after
+        `after` are no longer there, or came too fast to be kept.
         """
         least = logging.getLevelNamesMapping()[level.upper()]
         self.acquire()
@@ -50,12 +73,11 @@ class LogRing(logging.Handler):
             lines, last = list(self._lines), self._last
         finally:
             self.release()
+        lines = [line for line in lines if line.number > after]
         found = [
             asdict(line)
             for line in lines
-            if line.number > after
-            and line.time >= since
-            and logging.getLevelNamesMapping().get(line.level.upper(), least) >= least
+            if line.time >= since and logging.getLevelNamesMapping().get(line.level.upper(), least) >= least
         ]
-        first = lines[0].number if lines else last + 1
-        return {"lines": found[-limit:], "last": last, "lost": max(0, first - 1 - after), "now": time.time()}
+        lost = max(0, last - after - len(lines))
+        return {"lines": found[-limit:], "last": last, "lost": lost, "now": time.time()}

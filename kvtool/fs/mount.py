@@ -32,7 +32,7 @@ from kvtool.fs.operations import Operations
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
-from kvtool.store import child, durable
+from kvtool.store import child, durable, relay
 from kvtool.store import mounts as places
 from kvtool.store.store import Store
 
@@ -138,6 +138,7 @@ class _Mount:
 
     async def main(self) -> None:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._options.log.receive, relay.open_receiver(), name="log lines")
             self._assemble(nursery)
             self._attach()
             try:

@@ -20,6 +20,7 @@ import trio
 
 from kvtool.errors import reason
 from kvtool.fs.inodes import Inode, InodeTable
+from kvtool.store import child
 
 log = logging.getLogger(__name__)
 _QUIET = 0.1  # seconds since the last read of somebody else's after which others count as idle
@@ -115,14 +116,12 @@ class Prefetch:
             return f"its process cannot be started: {reason(error)}"
         self._process, self._reading = process, inode
         # The threads are left behind when nobody waits any more: they end with the process.
-        while await trio.to_thread.run_sync(_next, process, abandon_on_cancel=True):
+        while (said := await trio.to_thread.run_sync(_next, process, abandon_on_cancel=True)) == b"\n":
             while self._reading is inode and (wait := self._last_read + _QUIET - trio.current_time()) > 0:
                 await trio.sleep(wait)
-        _, errors = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
         self._process = self._reading = None
-        if not process.returncode:
-            return ""
-        return (errors.decode(errors="replace").strip().splitlines() or ["its process was killed"])[-1]
+        return child.failure_in(said) if process.returncode else ""
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -142,10 +141,10 @@ def _is_settled(inode: Inode) -> bool:
     return inode.linked and (file is None or not (file.dirty or file.writers))
 
 
-def _next(process: "subprocess.Popen[bytes]") -> bool:
-    """Has the process read a piece; whether there may be more."""
+def _next(process: "subprocess.Popen[bytes]") -> bytes:
+    """Has the process read a piece; an empty line when there may be more."""
     if process.stdin is None or process.stdout is None:  # pragma: no cover - it was started with both
-        return False
+        return b""
     with suppress(BrokenPipeError):  # it has ended
         os.write(process.stdin.fileno(), b"\n")
-    return bool(process.stdout.readline())
+    return process.stdout.readline()

@@ -49,7 +49,8 @@ class Rules:
     token: str
     cookie: str = "kvtool"
     body_time: float = 10.0  # seconds for the whole body of a request
-    at_once: int = 64  # requests
+    at_once: int = 64  # requests that are being answered
+    arriving: int = 256  # requests of which the body is on its way
 
 
 class Refused(Exception):
@@ -110,7 +111,8 @@ class Access:
         self._told = told
         self._sessions = Sessions(rules.cookie)
         self._names = {"localhost", rules.name.lower(), socket.gethostname().lower()}
-        self._running = 0
+        self._answering = _Bound(rules.at_once)
+        self._arriving = _Bound(rules.arriving)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs a request, or refuses it."""
@@ -119,7 +121,6 @@ class Access:
             return
         if scope["type"] != "http":
             return  # no web sockets here: the server closes it
-        self._running += 1
         try:
             scope["path"] = unquote(scope["raw_path"].decode("ascii"), errors="surrogateescape")
             headers = _headers(scope)
@@ -127,17 +128,18 @@ class Access:
             body = await self._body(headers, receive)
             if is_page(scope):
                 self._check_form(scope, headers, body)
+            self._answering.enter()
         except Refused as refused:
             await self._refuse(scope, send, refused)
             return
-        else:
+        if scope["method"] == "HEAD":  # the server leaves the body out
+            scope = {**scope, "method": "GET"}
+        try:
             await self._app(scope, _replay(body, receive), _with_safe_headers(send))
         finally:
-            self._running -= 1
+            self._answering.leave()
 
     def _check(self, scope: Scope, headers: dict[str, list[str]]) -> None:
-        if self._running > self._rules.at_once:
-            raise Refused(503, "busy", "too many requests at once; try again")
         if scope["http_version"] not in {"1.0", "1.1"}:
             raise Refused(505, "http_version", "HTTP/1.1 is spoken here")
         self._check_host(scope["method"], headers)
@@ -203,10 +205,19 @@ class Access:
             raise Refused(401, "token", "this needs the header `Authorization: Bearer TOKEN` (http.token)")
 
     async def _body(self, headers: dict[str, list[str]], receive: Receive) -> bytes:
-        """The whole body, before anything is done: who sends it slowly holds nobody up."""
+        """The whole body, before anything is done: who sends it slowly holds up only others who send."""
         length = headers.get("content-length", ["0"])[0]
         if not length.isdigit() or int(length) > BODY_MAX:
             raise Refused(413, "too_large", f"a request's body may have {BODY_MAX} bytes")
+        if length == "0" and "transfer-encoding" not in headers:
+            return await self._receive(receive)  # there is none
+        self._arriving.enter()
+        try:
+            return await self._receive(receive)
+        finally:
+            self._arriving.leave()
+
+    async def _receive(self, receive: Receive) -> bytes:
         body = b""
         with trio.move_on_after(self._rules.body_time):
             while True:
@@ -234,6 +245,22 @@ class Access:
         send = _with_safe_headers(send)
         await send({"type": "http.response.start", "status": refused.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+class _Bound:
+    """So many at once, and no more: the next is Refused."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._now = 0
+
+    def enter(self) -> None:
+        if self._now >= self._most:
+            raise Refused(503, "busy", "too many requests at once; try again")
+        self._now += 1
+
+    def leave(self) -> None:
+        self._now -= 1
 
 
 def _same(given: str, token: str) -> bool:

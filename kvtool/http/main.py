@@ -1,8 +1,6 @@
 """The process's start: `python -m kvtool.http.main`, by the mount alone (see `kvtool.fs.api`)."""
 
-import argparse
 import json
-import logging
 import os
 import socket
 from pathlib import Path
@@ -24,17 +22,15 @@ _NICE = 10  # file requests come first
 
 def main() -> None:
     """Serves until it is killed."""
-    parser = argparse.ArgumentParser(prog="kvtool-http")
-    for name in ("parent", "socket", "config"):
+    parser = child.parser("http")
+    for name in ("socket", "config"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--stubs", type=Path, required=True)
-    args = parser.parse_args()
-    child.settle(args.parent)
+    args = child.begin(parser)
     os.nice(_NICE)
     with open(args.config, "rb") as file:
         config = json.load(file)
-    logging.getLogger().setLevel(config["log_level"])
     listener = socket.socket(fileno=args.socket)
     host, port = listener.getsockname()[:2]
     rules = Rules(address.is_loopback(host), config["name"], config["token"], f"kvtool-{port}")

@@ -48,6 +48,11 @@ def query_values(request: Request, key: str) -> list[str]:
     return [value for its, value in pairs if its == key]
 
 
+def query_value(request: Request, key: str) -> str:
+    """The last value of a parameter of the query, of any bytes; empty when there is none."""
+    return next(reversed(query_values(request, key)), "")
+
+
 # The token is asked for by `access`, before any route runs; this tells of it in the API's description.
 Changes = Security(HTTPBearer(auto_error=False, description="http.token", scheme_name="token"))
 SourceOf = Annotated[Source, Depends(_source)]

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from kvtool import __version__
-from kvtool.core.text import printable
+from kvtool.core.text import counted, printable
 from kvtool.core.units import format_duration, format_size
 from kvtool.http.access import Refused, Scope, Visitor
 from kvtool.store.snapshots import iso_time
@@ -70,7 +70,7 @@ def own_path(text: str) -> str:
 
 def path_of(folder: str, name: str) -> str:
     """The path of a page about a snapshot, whatever bytes its name has."""
-    return f"/{folder}/" + quote(name, errors="surrogateescape")
+    return f"/{folder}/" + _quoted(name)
 
 
 @cache
@@ -85,11 +85,13 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "clock": _clock,
+        "counted": counted,
         "duration": _duration,
         "lines": _lines,
         "moment": _moment,
+        "quoted": _quoted,
         "size": format_size,
-        "typed": escape,
+        "typed": _typed,
     }
     environment.globals |= {"path_of": path_of, "query": _query, "version": __version__}
     return environment
@@ -98,6 +100,16 @@ def _environment() -> Environment:
 def _visible(value: Any) -> Any:
     """What a template prints: no line break, direction mark or broken byte in a name plays tricks."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _quoted(text: str) -> str:
+    """As a path or a hidden field carries it, whatever its bytes."""
+    return quote(text, errors="surrogateescape")
+
+
+def _typed(text: str) -> Markup:
+    """As somebody typed it, in a field; bytes that nobody types become question marks."""
+    return escape(text.encode(errors="replace").decode())
 
 
 def _lines(text: str) -> Markup:

@@ -10,6 +10,7 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as hypercorn_serve
 
 log = logging.getLogger(__name__)
+_QUIET = 60.0  # seconds between two lines about the same trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,23 @@ class Patience:
     head: float = 5.0
     piece: float = 60.0
     end: float = 1.0
+
+
+class Crowded(logging.Filter):
+    """While there is no descriptor for one more connection trio says so ten times a second, each time with a
+    traceback: one line a minute tells as much.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._quiet_until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Says it in our words, now and then."""
+        if record.created >= self._quiet_until:
+            self._quiet_until = record.created + _QUIET
+            log.warning("no more connections are taken for now: %s", record.getMessage())
+        return False
 
 
 async def serve(
@@ -42,4 +60,5 @@ async def serve(
     config.keep_alive_timeout = patience.head
     config.read_timeout = cast(int, patience.piece)
     config.graceful_timeout = patience.end
+    logging.getLogger("trio.serve_listeners").addFilter(Crowded())
     await hypercorn_serve(app, config, task_status=task_status)

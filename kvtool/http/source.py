@@ -18,6 +18,7 @@ from kvtool.store.snapshots import Overview, overview
 from kvtool.store.store import Store
 
 T = TypeVar("T")
+_CHANGES = {"delete", "gc", "label"}
 _READERS = 4  # requests about single snapshots that are served at once
 
 
@@ -27,14 +28,19 @@ class Source:
     def __init__(self, layout: Layout, score: Score) -> None:
         self.layout = layout
         self.score = score
+        self.patience = 20.0  # seconds that the mount may take for an answer
         self._reading = trio.CapacityLimiter(_READERS)
         self._token_counts: dict[bytes, int] = {}
         self.overview = Shared(self._overview)
         self.tree = Shared(self._tree)
 
     async def ask(self, command: str, **fields: Any) -> dict[str, Any]:
-        """The mount's answer. Raises KvtoolError, OSError."""
-        question = functools.partial(control.ask, self.layout, command, **fields)
+        """The mount's answer. Raises KvtoolError, OSError.
+
+        A change takes its time; a question that is not answered would keep its thread for ever.
+        """
+        patience = None if command in _CHANGES else self.patience
+        question = functools.partial(control.ask, self.layout, command, patience=patience, **fields)
         # Not waited for when the client is gone: the mount ends what it has begun.
         answer = await trio.to_thread.run_sync(question, abandon_on_cancel=True)
         del answer["command"]

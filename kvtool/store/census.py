@@ -3,7 +3,6 @@
 Prints one JSON object: names with [unique bytes, shared bytes, tokens]; tokens are 0 unless asked for.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -28,13 +27,11 @@ def census(layout: Layout, *, tokens: bool) -> dict[str, list[int]]:
 
 def main() -> None:
     """The process's start."""
-    parser = argparse.ArgumentParser(prog="kvtool-census")
-    parser.add_argument("--parent", type=int, required=True)
+    parser = child.parser("census")
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--stubs", type=Path, required=True)
     parser.add_argument("--tokens", action="store_true")
-    args = parser.parse_args()
-    child.settle(args.parent)
+    args = child.begin(parser)
     os.nice(10)
     with child.failure_told():
         json.dump(census(Layout(args.store, args.stubs), tokens=args.tokens), sys.stdout)

@@ -4,7 +4,9 @@ A forked child would keep /dev/fuse open, and after a kill of the mount its user
 died too.
 """
 
+import argparse
 import ctypes
+import json
 import logging
 import os
 import signal
@@ -15,7 +17,9 @@ from contextlib import contextmanager
 
 from kvtool.core.text import printable
 from kvtool.errors import KvtoolError, reason
+from kvtool.store import relay
 
+log = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -36,38 +40,68 @@ def log_to_stderr(level: int | str = logging.WARNING) -> None:
 def start(
     module: str, arguments: Sequence[str], descriptors: Sequence[int] = (), *, talks: bool = False
 ) -> "subprocess.Popen[bytes]":
-    """Runs a module of kvtool, which calls `settle` first; it inherits `descriptors` under their numbers.
+    """Runs a module of kvtool, which calls `begin` first; it inherits `descriptors` under their numbers.
 
-    With `talks` its standard input, output and error are pipes.
+    With `talks` its standard input and output are pipes. Standard error is ours in any case.
 
     To be called from the main thread: the kernel kills the child when the thread that started it ends.
     """
+    own = ["--parent", str(os.getpid()), "--log-level", str(logging.getLogger().getEffectiveLevel())]
+    relayed = relay.descriptor()
+    if relayed is not None:
+        own += ["--log", str(relayed)]
+        descriptors = [*descriptors, relayed]
     return subprocess.Popen(
-        [sys.executable, "-m", module, "--parent", str(os.getpid()), *arguments],
+        [sys.executable, "-m", module, *own, *arguments],
         pass_fds=descriptors,
         stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
         stdout=subprocess.PIPE if talks else None,
-        stderr=subprocess.PIPE if talks else None,
         start_new_session=True,
     )
 
 
+def parser(process: str) -> argparse.ArgumentParser:
+    """The child's command line, with what `start` puts there for `begin`; the log calls it `process`."""
+    made = argparse.ArgumentParser(prog=process)
+    made.add_argument("--parent", type=int, required=True)
+    made.add_argument("--log-level", type=int, required=True)
+    made.add_argument("--log", type=int)
+    return made
+
+
+def begin(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """In the child: its arguments; from here on it is settled, and its log reaches the parent's."""
+    args = made.parse_args()
+    settle(args.parent, args.log_level)
+    if args.log is not None:
+        relay.begin(args.log, made.prog)
+    sys.excepthook = lambda *error: log.error("%s ended by a bug", made.prog, exc_info=error)
+    return args
+
+
 @contextmanager
 def failure_told() -> Iterator[None]:
-    """In a child that `talks`: what goes wrong is its last word on standard error, and exit code 1."""
+    """In a child that `talks`: what goes wrong is its last line, for `failure_in`, and its exit code 1."""
     try:
         yield
-    except KvtoolError as error:
-        sys.exit(str(error))
-    except OSError as error:
-        sys.exit(reason(error))
+    except (KvtoolError, OSError) as error:
+        print(json.dumps({"failed": reason(error) if isinstance(error, OSError) else str(error)}), flush=True)
+        sys.exit(1)
 
 
-def settle(parent: int) -> None:
+def failure_in(line: bytes) -> str:
+    """What a child that ended unasked said about it on its last line."""
+    try:
+        return str(json.loads(line)["failed"])
+    except (ValueError, KeyError, TypeError):
+        return "its process ended unasked"
+
+
+def settle(parent: int, log_level: int = logging.WARNING) -> None:
     """In the child: die with the parent (prctl(2)), and leave signals of terminal and service to it."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit()  # it has died already
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
-    log_to_stderr()
+    log_to_stderr(log_level)

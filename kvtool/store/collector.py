@@ -5,9 +5,9 @@ one writer, the mount's worker. It prints a line of JSON for each step, and goes
 
     {"dead": [keys], "packs": n, "rewritten": n, "bytes": n}     what there is to free, at most
     {"pack": id, "sources": [keys], "damaged": [[id, bytes]]}    a new pack to adopt, and what it replaces
+    {"failed": text}                                             why it ends
 """
 
-import argparse
 import json
 import os
 import sys
@@ -85,14 +85,12 @@ def _say(step: dict[str, Any]) -> None:
 
 def main() -> None:
     """The process's start."""
-    parser = argparse.ArgumentParser(prog="kvtool-collector")
-    parser.add_argument("--parent", type=int, required=True)
+    parser = child.parser("collector")
     parser.add_argument("--newest", type=int, required=True)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--stubs", type=Path, required=True)
     parser.add_argument("--dry-run", action="store_true")
-    args = parser.parse_args()
-    child.settle(args.parent)
+    args = child.begin(parser)
     os.nice(10)
     with child.failure_told():
         store = Store.open(Layout(args.store, args.stubs), writable=False)

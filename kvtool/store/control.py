@@ -46,13 +46,33 @@ class NotRunning(KvtoolError):
     code = "not_mounted"
 
 
-def ask(layout: Layout, command: str, *, wait_for_end: bool = False, **fields: Any) -> dict[str, Any]:
+def ask(
+    layout: Layout,
+    command: str,
+    *,
+    wait_for_end: bool = False,
+    patience: float | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
     """Sends one command to the store's mount and returns its answer.
 
-    With `wait_for_end` also waits until the mount's process has let go. Raises NotRunning when there is no
-    mount, StoreLocked when there may be one that cannot be reached, KvtoolError with the mount's own error.
+    With `wait_for_end` also waits until the mount's process has let go; with `patience` not longer than so
+    many seconds for each part of the answer. Raises NotRunning when there is no mount or it lets us wait
+    longer, StoreLocked when there may be one that cannot be reached, KvtoolError with the mount's own error.
     """
+    try:
+        return _ask(layout, {"command": command, **fields}, wait_for_end=wait_for_end, patience=patience)
+    except TimeoutError:
+        raise NotRunning(
+            f"the mount of store {layout.root} does not answer", hint="it is busy, or its disk is; try again"
+        ) from None
+
+
+def _ask(
+    layout: Layout, request: dict[str, Any], *, wait_for_end: bool, patience: float | None
+) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(patience)
         try:
             with reachable(layout.control) as address:
                 connection.connect(address)
@@ -66,7 +86,7 @@ def ask(layout: Layout, command: str, *, wait_for_end: bool = False, **fields: A
             raise NotRunning(
                 f"no mount of store {layout.root} is running", hint="start it with `kvtool mount MOUNTPOINT`"
             ) from None
-        connection.sendall(json.dumps({"command": command, **fields}).encode() + b"\n")
+        connection.sendall(json.dumps(request).encode() + b"\n")
         stream = connection.makefile("rb")
         line = stream.readline()
         if not line:

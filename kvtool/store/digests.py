@@ -4,7 +4,6 @@ A process and no thread, though hashlib lets go of the interpreter lock: the chu
 that wants the lock back after each chunk waits for it most of the time.
 """
 
-import argparse
 import hashlib
 import logging
 import mmap
@@ -18,7 +17,7 @@ from contextlib import suppress
 from kvtool.core.index import ID_SIZE
 from kvtool.store import child, wire
 
-log = logging.getLogger("kvtool.worker")
+log = logging.getLogger("kvtool.store.digests")
 _BUSY = 2  # cores that a save keeps busy without: the mount's, and the worker's that cuts
 
 
@@ -107,11 +106,10 @@ def is_worth_while() -> bool:
 
 def main() -> None:
     """The process's start; the worker passes the descriptors' numbers."""
-    parser = argparse.ArgumentParser(prog="kvtool-digests")
-    for name in ("parent", "socket", "memory", "size"):
+    parser = child.parser("digests")
+    for name in ("socket", "memory", "size"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    args = parser.parse_args()
-    child.settle(args.parent)
+    args = child.begin(parser)
     memory = memoryview(mmap.mmap(args.memory, args.size, prot=mmap.PROT_READ))
     with socket.socket(fileno=args.socket) as connection:
         while frame := wire.receive(connection):

@@ -28,6 +28,8 @@ def change(path: bytes, changes: Mapping[str, str | None]) -> dict[str, str]:
     for key, value in changes.items():
         if not key or "\0" in key:
             raise UsageError("a label needs a name", hint="write it like project=demo")
+        if not (_is_text(key) and _is_text(value or "")):
+            raise UsageError(f"label '{key}': half of a character is no text")
         if value is None and key not in there:
             raise UsageError(
                 f"there is no label '{key}'", hint="`kvtool label NAME` lists those of a snapshot"
@@ -49,3 +51,11 @@ def change(path: bytes, changes: Mapping[str, str | None]) -> dict[str, str]:
                 hint="choose a shorter one; file systems keep some kilobytes with each file",
             ) from error
     return stubs.attributes(path).labels
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be stored: JSON can name halves of characters."""
+    try:
+        return bool(os.fsencode(text)) or not text
+    except UnicodeEncodeError:
+        return False

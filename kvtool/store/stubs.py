@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from kvtool.core import index as chunk_index
 from kvtool.core.index import Index
-from kvtool.errors import IndexDamaged
+from kvtool.errors import IndexDamaged, Unfinished
 from kvtool.store.layout import Layout, fsync_directory
 
 PREFIX = b"user.kvtool."
@@ -47,7 +47,7 @@ def now() -> bytes:
 
 
 def read_index(path: bytes) -> Index:
-    """The index in the stub at `path`. Raises IndexDamaged when it is no stub, OSError."""
+    """The index in the stub at `path`. Raises IndexDamaged when it is no stub, Unfinished, OSError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -65,6 +65,9 @@ def read_index(path: bytes) -> Index:
             chunk_index.check_header(head)
             return chunk_index.decode(head + file.read())
         except IndexDamaged as error:
+            if not head and get(path, INCOMPLETE) is not None:
+                text = f"{os.fsdecode(path)} is being saved for the first time"
+                raise Unfinished(text, hint="it can be read once it is closed") from None
             text = f"stub {os.fsdecode(path)}: {error.message}"
             raise IndexDamaged(text, hint="delete the snapshot, or save it again") from None
 

@@ -5,7 +5,6 @@ answer waits for ever. Each line on standard input lets it read one piece, which
 the end of the input, or of the file, it ends.
 """
 
-import argparse
 import os
 import sys
 
@@ -17,11 +16,9 @@ _READ = 1 << 20
 
 def main() -> None:
     """The process's start."""
-    parser = argparse.ArgumentParser(prog="kvtool-prefetch")
-    parser.add_argument("--parent", type=int, required=True)
+    parser = child.parser("prefetch")
     parser.add_argument("path")
-    args = parser.parse_args()
-    child.settle(args.parent)
+    args = child.begin(parser)
     os.nice(19)  # it reads from no disk itself, so a class of I/O would change nothing
     buffer = bytearray(_READ)
     with child.failure_told(), open(os.fsencode(args.path), "rb", buffering=0) as file:

@@ -6,7 +6,6 @@ child died too), takes one frame at a time from its socket (see `wire`), and end
 inherits the store's lock, so the store stays locked until it too is gone.
 """
 
-import argparse
 import errno
 import logging
 import os
@@ -27,7 +26,7 @@ from kvtool.store.layout import Layout
 from kvtool.store.slots import Slots
 from kvtool.store.store import Store
 
-log = logging.getLogger("kvtool.worker")
+log = logging.getLogger("kvtool.store.worker")
 _STEP = 0.01  # seconds after which a step of a collection lets saves go first, when its last part is done
 
 
@@ -200,15 +199,14 @@ def serve(worker: Worker, connection: socket.socket) -> None:
 
 def main() -> None:
     """The process's start; the mount passes the descriptors' numbers."""
-    parser = argparse.ArgumentParser(prog="kvtool-worker")
-    for name in ("parent", "socket", "memory", "headroom", "slots"):
+    parser = child.parser("worker")
+    for name in ("socket", "memory", "headroom", "slots"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--stubs", type=Path, required=True)
     for flag in ("sync", "digester"):
         parser.add_argument(f"--{flag}", action="store_true")
-    args = parser.parse_args()
-    child.settle(args.parent)
+    args = child.begin(parser)
     layout = Layout(args.store, args.stubs)
     with suppress(FileNotFoundError):
         for name in os.listdir(layout.incoming):

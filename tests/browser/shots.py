@@ -20,6 +20,7 @@ PAGES = {
     "gc": "/gc",
     "logs": "/logs",
     "delete": "/delete/chat/talk-1-turn-0.bin",
+    "label": "/label/chat/talk-0-turn-2.bin",
     "login": "/login",
     "missing": "/nothing",
 }

@@ -22,6 +22,7 @@ PAGES = (
     "/logs",
     "/collect",
     "/delete/chat/talk-0-turn-2.bin",
+    "/label/chat/talk-0-turn-2.bin",
     "/login",
 )
 
@@ -156,6 +157,35 @@ def test_deletion_asks_for_the_token_once_and_whether_it_is_meant(visit: Visit, 
     assert os.listdir(api.mount.dir / "gone") == []
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("link", name="Log in")).to_be_visible()
+
+
+def test_labels_are_added_changed_and_removed(visit: Visit, api: Api) -> None:
+    page = visit.page
+    save(api, "labelled/<b>", b"x" * 1000)
+    page.goto("/snapshots?prefix=labelled/")
+    page.locator("tbody th a").click()
+    page.get_by_role("link", name="Change…").click()
+    visit.log_in()
+    expect(page.get_by_text("It has none.")).to_be_visible()
+    page.get_by_label("Name").fill("<i>pro ject")
+    page.get_by_label("Value (may be empty)").fill("a  b")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_role("status")).to_have_text("<i>pro ject is set.")
+    page.get_by_label("<i>pro ject", exact=True).fill("other")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text("<i>pro ject is set.")
+    assert api.get("/v1/snapshots/labelled/%3Cb%3E")["labels"] == {"<i>pro ject": "other"}
+    page.get_by_role("button", name="Remove <i>pro ject").click()
+    expect(page.get_by_text("It has none.")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+
+
+def test_names_that_differ_in_spaces_look_different(visit: Visit, api: Api) -> None:
+    for name in ("spaces/a b", "spaces/a  b", "spaces/ a b", "spaces/a b "):
+        save(api, name, b"x")
+    visit.page.goto("/snapshots?prefix=spaces/")
+    texts = visit.page.locator("tbody th a").evaluate_all("all => all.map(each => each.innerText)")
+    assert set(texts) == {"spaces/a b", "spaces/a  b", "spaces/ a b", "spaces/a b "}
 
 
 def test_a_collection_is_looked_at_and_started(visit: Visit, api: Api) -> None:

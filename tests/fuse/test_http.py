@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kvtool.errors import KvtoolError
+from kvtool.store import control
+from kvtool.store.layout import Layout
 from tests.api import (
     TOKEN,
     Api,
@@ -214,11 +217,20 @@ def test_labels_are_those_of_the_mount(shared: Api) -> None:
     assert path.stat().st_ctime_ns > before
     path.write_bytes(b"rewritten")
     assert shared.snapshots()["labels/a"]["labels"] == {"new": "caf\u00e9"}
-    for wrong in ({"": "1"}, {"gone": None}, {"nul\0": "1"}, {"long": "x" * 60000}):
-        assert shared("/v1/snapshots/labels/a", "PATCH", {"labels": wrong}).status == 400, wrong
+    halves: list[dict[str, str | None]] = [{"\ud800": "1"}, {"half": "\udfff"}]
+    for wrong in ({"": "1"}, {"gone": None}, {"nul\0": "1"}, {"long": "x" * 60000}, *halves):
+        refused = shared("/v1/snapshots/labels/a", "PATCH", {"labels": wrong})
+        assert (refused.status, "bad request" in refused.json["error"]["message"]) == (400, False), wrong
+    long = json.dumps({"labels": {"long": "\u00fc" * 30000}}, ensure_ascii=False).encode()
+    assert "does not fit" in shared("/v1/snapshots/labels/a", "PATCH", long).json["error"]["message"]
     for body in ({}, {"labels": {}}, {"labels": {"a": 1}}, {"labels": {"a": "1"}, "more": 1}, b"{", b""):
         assert shared("/v1/snapshots/labels/a", "PATCH", body).status == 422, body
     assert shared.snapshots()["labels/a"]["labels"] == {"new": "caf\u00e9"}
+
+
+def test_a_request_that_is_too_long_for_the_mount_is_told_so(shared: Api) -> None:
+    with pytest.raises(KvtoolError, match="at most"):
+        control.ask(Layout(shared.mount.store, shared.mount.stubs), "delete", name="x" * (1 << 20))
 
 
 def test_collection(shared: Api) -> None:
@@ -246,6 +258,9 @@ def test_collection(shared: Api) -> None:
 
 def test_status_health_and_settings(shared: Api) -> None:
     assert shared.get("/v1/health") == {"status": "ok"}
+    for path in ("/v1/health", "/"):
+        head = shared(path, "HEAD", headers={})
+        assert (head.status, head.body) == (200, b"")
     status = shared.get("/v1/status")
     assert (status["pid"], status["http"]) == (shared.mount.pid, shared.url)
     rows = {row["key"]: row for row in shared.get("/v1/config")["settings"]}

@@ -113,3 +113,15 @@ def test_every_snapshot_has_a_finite_score(
     facts = Facts(size, unique, shared, uses, age, idle)
     for text in (DEFAULT, "1 / uses", "log(uses - 1)", "(2.0 ** uses) ** uses", "sqrt(uses - 2)"):
         assert math.isfinite(Score(text).of(facts))
+
+
+def test_a_score_that_is_asked_for_meanwhile_changes_nothing() -> None:
+    """As threads do: here one begins and ends in the middle of another."""
+    score = Score("(size + 0) + uses")
+
+    class Interrupting(int):
+        def __float__(self) -> float:
+            assert score.of(Facts(size=5, uses=100)) == 105
+            return 1.0
+
+    assert score.of(Facts(size=Interrupting(1), uses=2)) == 3

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from kvtool.fs.collection import Collection
+from kvtool.errors import KvtoolError
+from kvtool.fs.collection import Collection, Collector
 from kvtool.fs.inodes import ROOT
 from kvtool.fs.types import Caller
 from kvtool.store import collect, stubs
@@ -41,6 +44,23 @@ def collected(
 
 async def unlink(service: Service, name: bytes) -> None:
     await service.vfs.unlink(ROOT, name)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('{"failed": "no space"}\n', "the collection stops: no space"),
+        ('{"dead": [1, 2', "the collection stops: its process ended unasked"),
+        ("", "the collection stops: its process ended unasked"),
+    ],
+)
+def test_a_collector_that_ends_in_the_middle_stops_the_collection(said: str, told: str) -> None:
+    code = f"import os; os.write(1, {said.encode()!r}); os._exit(1)"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with pytest.raises(KvtoolError) as caught:
+            trio.run(Collector(process).step)
+        assert str(caught.value) == told
 
 
 def test_a_save_that_reuses_an_orphan_during_the_mark(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Child:
     """Stands for the process: what is asked of it, and what it answers."""
 
     def __init__(self, path: bytes) -> None:
-        self.path, self.pid, self.killed, self.errors = path, 4000 + len(path), False, b""
+        self.path, self.pid, self.killed = path, 4000 + len(path), False
         self.returncode = 0
         self.released = threading.Event()  # whether it has really ended
         asked, to_child = os.pipe()
@@ -45,9 +45,10 @@ class Child:
     def answer(self) -> None:
         os.write(self._answers, b"\n")
 
-    def end(self, code: int = 0, errors: bytes = b"") -> None:
-        self.returncode, self.errors = code, errors
+    def end(self, code: int = 0, last: bytes = b"") -> None:
+        self.returncode = code
         if not self.released.is_set():
+            os.write(self._answers, last)
             os.close(self._answers)
             self.released.set()
 
@@ -55,11 +56,10 @@ class Child:
         self.killed = True
         self.end(-9)
 
-    def communicate(self) -> tuple[bytes, bytes]:
+    def communicate(self) -> None:
         assert self.released.wait(LIMIT)
         for file in (self.stdin, self.stdout, self._asked):
             file.close()
-        return b"", self.errors
 
 
 class Scene:
@@ -113,14 +113,14 @@ def test_one_after_the_other_each_once(tmp_path: Path) -> None:
         child.end()
         await first.ended.wait()
         assert first.trouble is None
-        (await scene.child(1)).end(1, b"Traceback\nb: Input/output error\n")
+        (await scene.child(1)).end(1, b'{"failed": "b: Input/output error"}\n')
         await second.ended.wait()
         assert second.trouble == "b: Input/output error"
         assert len(prefetch) == 0
         third = prefetch.ask(scene.a)
         (await scene.child(2)).end(-9)
         await third.ended.wait()
-        assert third.trouble == "its process was killed"
+        assert third.trouble == "its process ended unasked"
 
     scene = play(tmp_path, act)
     assert [child.path for child in scene.children] == [b"a", b"b", b"a"]
@@ -340,11 +340,12 @@ def test_the_process_reads_piece_by_piece_and_says_what_fails(tmp_path: Path) ->
     with path.open("wb") as file:
         file.truncate(2 * warm.PIECE + 1)
 
-    def run(name: Path, lines: int) -> tuple[int, bytes, bytes]:
+    def run(name: Path, lines: int) -> tuple[int, bytes]:
         process = child.start("kvtool.store.warm", [str(name)], talks=True)
-        out, errors = process.communicate(b"\n" * lines, timeout=LIMIT)
-        return process.returncode, out, errors
+        out, _ = process.communicate(b"\n" * lines, timeout=LIMIT)
+        return process.returncode, out
 
-    assert run(path, 1) == (0, b"\n", b"")  # nobody asks for more
-    assert run(path, 9) == (0, b"\n\n", b"")
-    assert run(tmp_path / "absent", 1) == (1, b"", f"{tmp_path}/absent: No such file or directory\n".encode())
+    assert run(path, 1) == (0, b"\n")  # nobody asks for more
+    assert run(path, 9) == (0, b"\n\n")
+    code, out = run(tmp_path / "absent", 1)
+    assert (code, child.failure_in(out)) == (1, f"{tmp_path}/absent: No such file or directory")

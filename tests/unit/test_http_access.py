@@ -1,7 +1,8 @@
 """Who may do what over HTTP: each rule alone, in front of an application that answers anything."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import trio
 import trio.testing
 
 from kvtool.http.access import BODY_MAX, Access, Message, Rules
+from kvtool.http.server import Crowded
 
 TOKEN = "correct-horse-battery"  # noqa: S105
 LOCAL = Rules(True, "127.0.0.1", TOKEN)
@@ -279,6 +281,67 @@ def test_the_number_of_requests_at_once_is_bounded() -> None:
         assert statuses[-1] == 200
 
     trio.run(main)
+
+
+def test_who_sends_a_body_slowly_keeps_nobody_out_who_reads() -> None:
+    async def main() -> None:
+        statuses = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            assert (await receive())["body"] == b""
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def send(message: Message) -> None:
+            if "status" in message:
+                statuses.append(message["status"])
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b""}
+
+        async def never() -> Message:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        access = Access(app, Rules(True, "localhost", TOKEN, at_once=2, arriving=3))
+
+        async def one(method: str, path: bytes, length: bytes, receive: Any) -> None:
+            headers = [(b"host", b"localhost"), (b"content-length", length)]
+            scope = {"type": "http", "http_version": "1.1", "method": method, "raw_path": path}
+            await access({**scope, "headers": headers}, receive, send)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(one, "POST", b"/login", b"10", never)
+            await trio.testing.wait_all_tasks_blocked()
+            assert statuses == [503]
+            await one("GET", b"/v1/health", b"0", nothing)
+            assert statuses == [503, 200]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_who_asks_for_the_head_is_answered_as_for_all_of_it() -> None:
+    seen = run(LOCAL, "HEAD")
+    assert seen.status == 200
+    assert seen.scope is not None
+    assert seen.scope["method"] == "GET"
+    assert run(REMOTE, "HEAD", host="kv.example").code == "token"
+
+
+def test_that_descriptors_are_short_is_told_in_a_line_a_minute(
+    caplog: pytest.LogCaptureFixture, expect_log: Callable[[str], None]
+) -> None:
+    expect_log("no more connections are taken for now: accept returned EMFILE")
+    crowded = Crowded()
+    for second in (1000.0, 1000.1, 1059.9, 1060.1, 1060.2):
+        args = ("EMFILE", "Too many open files", 0.1)
+        error = (OSError, OSError(24, "Too many open files"), None)
+        text = "accept returned %s (%s); retrying in %s seconds"
+        record = logging.LogRecord("trio.serve_listeners", logging.ERROR, "", 0, text, args, error)
+        record.created = second
+        assert not crowded.filter(record)
+    assert [record.exc_info for record in caplog.records] == [None, None]
 
 
 def test_only_http_1_is_spoken() -> None:

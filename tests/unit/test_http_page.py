@@ -1,6 +1,9 @@
 """Who may do what on the page: sessions, forms and their secret, in front of the real routes."""
 
+import json
+import os
 import re
+import socket
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +19,7 @@ from kvtool.http.app import create_app
 from kvtool.http.render import own_path, refusal
 from kvtool.http.sessions import Sessions
 from kvtool.http.source import Source
+from kvtool.store import control, labels, stubs
 from tests.stores import layout_in, open_store, save
 
 TOKEN = "correct-horse-battery"  # noqa: S105
@@ -271,6 +275,96 @@ def test_names_of_any_bytes_are_shown_as_text_and_lead_to_their_pages(mount: Mou
     assert "c&lt;b&gt;&#39;&#34;\\n is deleted" in browser.text
 
 
+def test_names_of_any_bytes_are_found_by_their_beginning(mount: Mount) -> None:
+    browser = Browser(mount)
+    assert browser("/v1/snapshots?prefix=b%FF") == 200
+    assert [row["name"] for row in json.loads(browser.text)["snapshots"]] == ["b\udcff"]
+    assert browser("/snapshots?prefix=b%FF&label=%FE") == 200
+    assert 'value="b?"' in browser.text
+    assert "There are none like that" in browser.text
+    assert browser("/snapshots?prefix=b%FF") == 200
+    assert "sort=size&amp;order=down&amp;prefix=b%FF" in browser.text
+    assert re.findall(r'<a class="name" href="([^"]+)"', browser.text) == ["/snapshot/b%FF"]
+
+
+def test_labels_are_added_changed_and_removed_by_forms(mount: Mount) -> None:
+    path = os.fsencode(mount.layout.stubs / "a")
+    odd = {"plain": 'x"<y>', "<b>\udcff\n": "", "odd": "v\n\udcff"}
+    labels.change(path, odd)
+    browser = Browser(mount)
+    assert browser("/label/a") == 200
+    assert "&lt;b&gt;\\udcff\\n" in browser.text
+    assert "<button" not in browser.text.partition("<main")[2].partition('<form class="card token"')[0]
+    assert browser("/label/a", {"label": "k", "value": "v"}) == 401
+    browser.log_in()
+    assert browser("/label/a") == 200
+    known = re.findall(r'name="known" value="([^"]+)"', browser.text)
+    assert sorted(known) == ["%3Cb%3E%FF%0A", "odd", "plain"]
+    assert 'value="x&#34;&lt;y&gt;"' in browser.text
+    assert browser.text.count('name="value"') == 3  # of the odd one nobody can type the value
+    for bad in ({"label": "k", "value": "v"}, {"label": "k", "secret": "x"}):
+        assert browser("/label/a", bad) == 403
+    assert mount.changes == []
+    secret = {"secret": browser.secret()}
+    for form, change in (
+        ({"label": "new", "value": "a b"}, {"new": "a b"}),
+        ({"label": "bare"}, {"bare": ""}),
+        ({"known": "plain", "value": "other"}, {"plain": "other"}),
+        ({"known": "%3Cb%3E%FF%0A", "value": "", "remove": "1"}, {"<b>\udcff\n": None}),
+    ):
+        assert browser("/label/a", {**secret, **form}) == 303
+        assert browser.headers["location"] == "/label/a"
+        assert mount.asked[-1] == ("label", {"name": "a", "changes": change})
+    assert browser("/label/a") == 200
+    assert "&lt;b&gt;\\udcff\\n is removed." in browser.text
+    assert browser("/label/none", {**secret, "label": "k"}) == 404
+    assert browser(f"/label/a?secret={secret['secret']}&label=k&value=v") == 200
+    assert mount.changes == ["label"] * 4
+
+
+def test_what_cannot_be_read_any_more_can_be_deleted(mount: Mount) -> None:
+    stub = mount.layout.stubs / "a"
+    os.truncate(stub, 20)
+    os.mkfifo(mount.layout.stubs / "fifo")
+    browser = Browser(mount)
+    assert browser("/snapshots") == 200
+    assert 'href="/delete/a" aria-label="Delete a"' in browser.text
+    assert browser("/delete/a") == 200
+    assert "It cannot be read: stub " in browser.text
+    browser.log_in()
+    assert browser("/delete/a") == 200
+    assert "Delete it" in browser.text
+    assert browser("/delete/a", {"secret": browser.secret()}) == 303
+    assert mount.asked[-1] == ("delete", {"name": "a"})
+    (mount.layout.stubs / "link").symlink_to(mount.layout.stubs / "b")
+    for other in ("fifo", "link"):  # they are not ours to delete
+        assert browser(f"/delete/{other}") == 500
+        assert "move it away" in browser.text
+
+
+def test_a_mount_that_is_silent_keeps_nobody_waiting_for_ever(mount: Mount) -> None:
+    source = Source(mount.layout, Score(DEFAULT))
+    source.patience = 0.01
+    mount.app = create_app(source)
+    browser = Browser(mount)
+    with socket.socket(socket.AF_UNIX) as listener, control.reachable(mount.layout.control) as address:
+        listener.bind(address)
+        listener.listen()
+        for path in ("/", "/gc", "/logs", "/v1/status", "/metrics"):
+            assert browser(path) == 503, path
+            assert "does not answer" in browser.text
+
+
+def test_a_row_shows_a_bounded_number_of_labels_and_the_page_all(mount: Mount) -> None:
+    labels.change(os.fsencode(mount.layout.stubs / "a"), {f"label-{number:02}": "" for number in range(20)})
+    browser = Browser(mount)
+    assert browser("/snapshots") == 200
+    assert browser.text.count('<span class="label">') == 8
+    assert "and 12 more" in browser.text
+    assert browser("/label/a") == 200
+    assert browser.text.count('<span class="label">') == 20
+
+
 def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
     browser = Browser(mount)
     for path in ("/snapshot/..%2F..%2Fetc", "/snapshot/a//b", "/delete/.kvtool/x"):
@@ -278,6 +372,15 @@ def test_what_cannot_be_is_told_on_a_page(mount: Mount) -> None:
         assert browser.text.startswith("<!doctype html>")
     assert browser("/snapshots?limit=1000") == 422
     assert browser.text.startswith("<!doctype html>")
+
+
+def test_a_snapshot_that_is_being_saved_for_the_first_time_is_not_there_yet(mount: Mount) -> None:
+    stubs.create(mount.layout, os.fsencode(mount.layout.stubs / "new"), 0o600, None, None)
+    browser = Browser(mount)
+    for path in ("/snapshot/new", "/delete/new", "/v1/snapshots/new", "/v1/chunks/new"):
+        assert browser(path) == 404, path
+        assert "new is being saved for the first time" in browser.text
+    assert browser("/v1/unique-bytes?name=a&name=new") == 404
 
 
 def test_each_page_is_closed_to_scripts_and_other_hosts(mount: Mount) -> None:

@@ -3,20 +3,23 @@
 Who may do what is decided in `access`, before any of this runs.
 """
 
+import os
+import stat
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from kvtool.errors import NoSnapshot
+from kvtool.errors import IndexDamaged, NoSnapshot
 from kvtool.http import drawings
 from kvtool.http.access import Refused, Visitor, visitor_of
-from kvtool.http.parameters import Name, Offset, SourceOf, query_values
+from kvtool.http.parameters import Name, Offset, SourceOf, query_value
 from kvtool.http.render import onward_to, own_path, page, path_of
 from kvtool.http.routes.snapshots import Key, Order, dissected, select
 from kvtool.http.source import Source
-from kvtool.store import names, pieces
+from kvtool.store import names, pieces, stubs
 from kvtool.store.store import Store
 
 router = APIRouter(include_in_schema=False)
@@ -72,6 +75,7 @@ async def first(source: SourceOf, who: Who) -> Response:
 async def listed(
     source: SourceOf,
     who: Who,
+    request: Request,
     sort: Key = "name",
     order: Order = "up",
     prefix: Annotated[str, Query(max_length=4096)] = "",
@@ -80,6 +84,7 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=ROWS)] = ROWS,
 ) -> Response:
     """The list as a table."""
+    prefix, label = query_value(request, "prefix"), query_value(request, "label")  # of any bytes
     found = (await source.overview.now()).listing
     rows = select(found, sort, order, prefix, [label] if label else [])
     return page(
@@ -131,7 +136,7 @@ async def tree(
     tokens: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
 ) -> Response:
     """The prefix tree from one node on."""
-    of = next(iter(query_values(request, "of")), "")
+    of = query_value(request, "of")
     found = await source.tree.now()
     kin = drawings.Kin(found)
     top = kin.find(of, tokens) if of else 0
@@ -182,8 +187,16 @@ def _content(name: str) -> bytes:
 
 @router.get("/delete/{name:snapshot}")
 async def ask_to_delete(source: SourceOf, who: Who, name: Name) -> Response:
-    """Whether it is meant."""
-    return page("delete.html", who, its=await dissected(source, name), onward=path_of("delete", name))
+    """Whether it is meant. What cannot be read any more can still be deleted, if it is a file."""
+    its, damage = None, ""
+    try:
+        its = await dissected(source, name)
+    except IndexDamaged as error:
+        mode = os.lstat(names.existing_stub(source.layout, name)).st_mode
+        if isinstance(error, NoSnapshot) or not stat.S_ISREG(mode):
+            raise
+        damage = error.message
+    return page("delete.html", who, its=its, damage=damage, name=name, onward=path_of("delete", name))
 
 
 @router.post("/delete/{name:snapshot}")
@@ -192,6 +205,24 @@ async def delete(source: SourceOf, who: Who, name: Name) -> Response:
     names.existing_stub(source.layout, name)
     await source.ask("delete", name=name)
     return _done(who, f"{name} is deleted. The next collection frees its space.", "/snapshots")
+
+
+@router.get("/label/{name:snapshot}")
+async def ask_for_labels(source: SourceOf, who: Who, name: Name) -> Response:
+    """A snapshot's labels, each with a form of its own: what is not touched stays as it is."""
+    labels = stubs.attributes(names.existing_stub(source.layout, name)).labels
+    return page("label.html", who, name=name, labels=labels, onward=path_of("label", name))
+
+
+@router.post("/label/{name:snapshot}")
+async def label(source: SourceOf, who: Who, name: Name) -> Response:
+    """Sets or removes a label: one that there is (`known`, percent-encoded), or a new one."""
+    names.existing_stub(source.layout, name)
+    known = unquote(who.form.get("known", ""), errors="surrogateescape")
+    key = known or who.form.get("label", "")
+    value = None if "remove" in who.form else who.form.get("value", "")
+    await source.ask("label", name=name, changes={key: value})
+    return _done(who, f"{key} is {'removed' if value is None else 'set'}.", path_of("label", name))
 
 
 @router.get("/collect")

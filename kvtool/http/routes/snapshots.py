@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from kvtool.core.usage import freed, usage_among
 from kvtool.http.answers import answer, path_to
-from kvtool.http.parameters import Changes, Limit, Name, Names, Offset, SourceOf
+from kvtool.http.parameters import Changes, Limit, Name, Names, Offset, SourceOf, query_value, query_values
 from kvtool.http.source import Source
 from kvtool.store import anatomy, names, stubs
 from kvtool.store.anatomy import Anatomy
@@ -73,10 +73,11 @@ class Labels(BaseModel):
 @router.get("/snapshots", response_model=SnapshotPage)
 async def list_snapshots(
     source: SourceOf,
+    request: Request,
     sort: Annotated[Key, Query(description="by which field")] = "name",
     order: Annotated[Order, Query(description="the smallest first, or the largest")] = "up",
-    prefix: Annotated[str, Query(description="those with names that begin so")] = "",
-    label: Annotated[
+    prefix: Annotated[str, Query(description="those with names that begin so")] = "",  # noqa: ARG001
+    label: Annotated[  # noqa: ARG001  (these describe; they are read below, as bytes)
         list[str], Query(max_length=16, description="NAME or NAME=VALUE: those with all of these labels")
     ] = [],  # noqa: B006
     limit: Limit = 100,
@@ -84,7 +85,7 @@ async def list_snapshots(
 ) -> Response:
     """The snapshots with what each costs. The higher the score, the better one is to delete."""
     listing = (await source.overview.now()).listing
-    rows = select(listing, sort, order, prefix, label)
+    rows = select(listing, sort, order, query_value(request, "prefix"), query_values(request, "label"))
     page = [Listed(**asdict(row), href=path_to(row.name)) for row in rows[offset : offset + limit]]
     return answer(
         SnapshotPage(
