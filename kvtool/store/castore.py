@@ -80,11 +80,11 @@ class ChunkDirectory:
         put(path, data, aside_in(self.path))
 
     def _drop_leftovers(self) -> None:
-        """Removes what exports that were killed have left aside."""
-        with os.scandir(self.path) as entries:
+        """Removes what exports that were killed have left aside, but for what is not ours to remove."""
+        with suppress(PermissionError), os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.startswith(b".") and entry.name.endswith(_ASIDE):
-                    with suppress(FileNotFoundError):
+                    with suppress(FileNotFoundError, PermissionError):
                         if entry.stat(follow_symlinks=False).st_mtime < time.time() - _LEFT_OVER:
                             os.unlink(entry.path)
 

@@ -138,6 +138,22 @@ def test_what_killed_exports_left_aside_is_removed_an_hour_later(cli: Cli, to: P
     assert (old.exists(), new.exists()) == (False, True)
 
 
+def test_what_others_left_aside_is_no_reason_to_fail(
+    cli: Cli, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = to / "default.castr" / ".old.part"
+    old.touch()
+    os.utime(old, (0, 0))
+    chunk_files(to)[0].unlink()
+
+    def not_ours(path: bytes) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(castore.os, "unlink", not_ours)
+    cli.json("export", *FILES, "--to", str(to))
+    assert old.exists()
+
+
 def test_an_index_is_written_when_its_chunks_are_on_the_disk_whoever_wrote_them(
     to: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
