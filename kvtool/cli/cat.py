@@ -64,8 +64,10 @@ def _print(call: Call, pieces: Iterator[memoryview], size: int) -> None:
 
 def _write(call: Call, pieces: Iterator[memoryview], size: int) -> None:
     """Writes beside the file and puts it in place at the end: it is whole, or as it was before."""
+    from kvtool.store.castore import aside_in
+
     target: str = call.args.output
-    aside = f"{target}.{os.getpid()}.part"
+    aside = os.fsdecode(aside_in(os.fsencode(os.path.dirname(target))))
     if os.path.exists(target) and not os.path.isfile(target):
         aside = target  # a device or a pipe
     try:
@@ -75,8 +77,10 @@ def _write(call: Call, pieces: Iterator[memoryview], size: int) -> None:
                 watch.done(len(piece))
         if aside != target:
             os.replace(aside, target)
-    except BaseException:
+    except BaseException as error:
         if aside != target:
             with suppress(FileNotFoundError):
                 os.unlink(aside)
+        if isinstance(error, OSError) and error.filename in {None, aside}:  # which disk is full
+            error.filename = target
         raise

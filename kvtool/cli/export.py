@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
-from kvtool.cli.paths import existing_stub, layout_of
+from kvtool.cli.paths import directory_name, existing_stub, layout_of
 from kvtool.cli.progress import progress
 from kvtool.core.text import counted, printable
 from kvtool.core.units import format_size
@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="DIR",
+        type=directory_name,
         required=True,
         help="writes DIR/NAME.caibx, and the chunks to DIR/default.castr",
     )
@@ -49,7 +50,10 @@ def run(call: Call) -> int:
     store = Store.open(layout, writable=False)
     work = Export(store, call.args.to, verify=call.args.verify, dry_run=call.args.dry_run)
     # A name that is wrong is told before the first byte is written.
-    sizes = {name: stubs.attributes(existing_stub(layout, name)).size for name in call.args.names}
+    sizes = {}
+    for name in call.args.names:
+        work.target(name)
+        sizes[name] = stubs.attributes(existing_stub(layout, name)).size
     found = Exported(
         chunks=os.fsdecode(work.chunks.path), snapshots=[], damaged=[], dry_run=call.args.dry_run
     )

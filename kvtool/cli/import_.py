@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvtool.cli.call import Call
 from kvtool.cli.parser import examples
-from kvtool.cli.paths import layout_of, stub_path
+from kvtool.cli.paths import directory_name, layout_of, stub_path
 from kvtool.cli.storing import Task, run_tasks
 from kvtool.errors import UsageError
 
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="the index of what to store, a .caibx file")
     beside = "the directory of its chunks, uncompressed (default: default.castr beside FILE)"
-    parser.add_argument("--store", metavar="DIR", help=beside)
+    parser.add_argument("--store", metavar="DIR", type=directory_name, help=beside)
     parser.add_argument(
         "--name", help="the snapshot's name in the mount (default: FILE's own without .caibx)"
     )

@@ -130,6 +130,9 @@ def _run(argv: Sequence[str]) -> int:
             return _report("os", "the working directory is gone", "change to one that is there", 1, argv)
         hint = _OS_HINTS.get(error.errno) if error.errno is not None else None
         return _report("os", reason(error), hint, 1, argv)
+    except MemoryError:
+        hint = "free some, or run it where there is more"
+        return _report("os", os.strerror(errno.ENOMEM), hint, 1, argv)
     except Exception as error:
         if call is not None and call.debug:
             import traceback

@@ -1,5 +1,6 @@
 """From settings and arguments to stores and snapshots."""
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ def layout_of(values: Mapping[str, Any]) -> Layout:
 def sizes_of(values: Mapping[str, Any]) -> ChunkSizes:
     """The chunk sizes that a new store gets."""
     return ChunkSizes(*(values[f"chunk.{name}_size"] for name in ("min", "avg", "max")))
+
+
+def directory_name(text: str) -> str:
+    """The type of an argument: any name but the empty one, as of a variable that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("the directory's name is empty")
+    return text
 
 
 def directory_argument(text: str) -> Path:

@@ -34,6 +34,13 @@ class Task:
 
 def run_tasks(call: Call, tasks: list[Task]) -> int:
     """Stores each. With --dry-run also beside a running mount, else under the lock."""
+    names = [task.name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"more than one of these files would be stored as '{name}'",
+                hint="store them one by one, with --name",
+            )
     rows = _dry_run(call, tasks) if call.args.dry_run else _store(call, tasks)
     word = "would be new" if call.args.dry_run else "new"
     text = "\n".join(
@@ -62,16 +69,15 @@ def _store(call: Call, tasks: list[Task]) -> list[Chunked]:
     from kvtool.core.index import Index
     from kvtool.store import recover, stubs
     from kvtool.store.ingest import ingest_file
+    from kvtool.store.names import check_new
 
     layout = layout_of(call.values)
     sync = call.values["store.durability"] == "power"
     rows = []
     with recover.writer(layout, sync=sync, create=sizes_of(call.values)) as (store, _, _):
+        for task in tasks:  # told before the first byte is stored
+            check_new(layout, task.name)
         for task in tasks:
-            if os.path.isdir(task.path):
-                raise UsageError(
-                    f"'{task.name}' is a directory in {layout.stubs}", hint="choose another --name"
-                )
             os.makedirs(os.path.dirname(task.path), exist_ok=True)
             with task.open() as source, progress(call, task.name, task.size) as watch:
                 saved = ingest_file(store, source, done=watch.done, seal_every=task.seal_every)

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 import stat
+import time
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -17,6 +18,8 @@ from kvtool.errors import ChunkCorrupt, ChunkMissing, UsageError
 # Where casync looks when it is told of no store: beside the index.
 NAME = b"default.castr"
 _COMPRESSED = b".cacnk"
+_ASIDE = b".part"
+_LEFT_OVER = 3600  # seconds after which a file aside is one that nobody writes any longer
 _AGAIN = "copy the chunk directory again, or export again to it with --verify"
 
 
@@ -42,7 +45,7 @@ class ChunkDirectory:
                 self.read(chunk_id, length)
                 return True
             found = os.lstat(self.file(chunk_id))
-        except (FileNotFoundError, ChunkMissing, ChunkCorrupt, UsageError):
+        except (FileNotFoundError, NotADirectoryError, ChunkMissing, ChunkCorrupt, UsageError):
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size == length
 
@@ -50,7 +53,7 @@ class ChunkDirectory:
         """The chunk, verified. Raises ChunkMissing, ChunkCorrupt, UsageError if compressed, OSError."""
         try:
             opened = open_regular(self.file(chunk_id))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise self._absent(chunk_id) from None
         if opened is None:
             raise self._wrong(chunk_id, length)
@@ -68,10 +71,22 @@ class ChunkDirectory:
         """Puts the chunk in its place, whole or not at all. Raises OSError, UsageError."""
         path = self.file(chunk_id)
         folder = os.path.dirname(path)
+        if not self._folders:
+            make_folders(self.path, self.path)
+            self._drop_leftovers()
         if folder not in self._folders:
             make_folders(self.path, folder)
             self._folders.add(folder)
-        put(path, data, aside=os.path.join(self.path, b".%d.part" % os.getpid()))
+        put(path, data, aside_in(self.path))
+
+    def _drop_leftovers(self) -> None:
+        """Removes what exports that were killed have left aside, but for what is not ours to remove."""
+        with suppress(PermissionError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.name.startswith(b".") and entry.name.endswith(_ASIDE):
+                    with suppress(FileNotFoundError, PermissionError):
+                        if entry.stat(follow_symlinks=False).st_mtime < time.time() - _LEFT_OVER:
+                            os.unlink(entry.path)
 
     def _absent(self, chunk_id: bytes) -> ChunkMissing | UsageError:
         where = os.fsdecode(self.path)
@@ -107,27 +122,35 @@ def make_folders(top: bytes, folder: bytes) -> None:
 
     Raises UsageError, OSError.
     """
-    if folder == top:
-        os.makedirs(top, exist_ok=True)
-        return
-    make_folders(top, os.path.dirname(folder))
     with suppress(FileExistsError):
-        os.mkdir(folder)
-    if not stat.S_ISDIR(os.lstat(folder).st_mode):
+        if folder == top:
+            os.makedirs(top, exist_ok=True)
+        else:
+            make_folders(top, os.path.dirname(folder))
+            os.mkdir(folder)
+    if not os.path.isdir(folder) or (folder != top and os.path.islink(folder)):
         raise UsageError(
             f"{os.fsdecode(folder)} is no directory", hint="move it away, or choose another --to"
         )
 
 
 def put(path: bytes, data: bytes, aside: bytes) -> None:
-    """Writes a file whole or not at all; `aside` is its name until then. Raises OSError."""
-    with suppress(FileNotFoundError):  # left by a process that was killed and had this one's number
-        os.unlink(aside)
+    """Writes a file whole or not at all; `aside` is its name until then. Raises OSError naming `path`."""
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
             file.write(data)
         os.rename(aside, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
+    except BaseException as error:
+        with suppress(OSError):
             os.unlink(aside)
+        if isinstance(error, OSError):
+            error.filename = path  # a full disk is told without a name
         raise
+
+
+def aside_in(folder: bytes) -> bytes:
+    """A name there for a file that is being written: short, as its own may be as long as names can be.
+
+    Not of the process's id: two containers that write to one directory may have the same.
+    """
+    return os.path.join(folder, b"." + os.urandom(8).hex().encode() + _ASIDE)

@@ -29,7 +29,7 @@ def check_format(look: Look) -> None:
     except (NoStore, StoreFormatError, OSError) as error:
         if not (layout.packs.exists() or layout.catalog.exists()):
             raise
-        look.format_trouble = why(error)
+        look.format_trouble = why(error).removeprefix(f"{layout.root}/")
         if isinstance(error, NoStore):
             look.format_trouble = "store.toml is gone"
     _check_stub_tree(look)
@@ -50,7 +50,8 @@ def _check_stub_tree(look: Look) -> None:
     except PermissionError:
         raise
     except (StoreFormatError, OSError) as error:
-        look.add(Code.STUBS_NO_ID, layout.stub_store_id, why(error))
+        where = f"{layout.stub_private}/"  # the finding's path has it
+        look.add(Code.STUBS_NO_ID, layout.stub_store_id, why(error).removeprefix(where))
     else:
         if not store_format.is_store_id(found):
             look.add(Code.STUBS_NO_ID, layout.stub_store_id, "the stub tree's id of its store is damaged")

@@ -16,10 +16,10 @@ from kvtool.core import index as chunk_index
 from kvtool.core.caibx import Digest
 from kvtool.core.index import Index
 from kvtool.errors import ChunkCorrupt, ChunkMissing, Damage, IndexDamaged, UsageError
-from kvtool.store import castore, durable, stubs
+from kvtool.store import castore, durable, mounts, stubs
 from kvtool.store.castore import ChunkDirectory
 from kvtool.store.fetch import read_chunk
-from kvtool.store.names import existing_stub
+from kvtool.store.names import NAME_MAX, existing_stub
 from kvtool.store.store import Store
 
 SUFFIX = ".caibx"
@@ -65,16 +65,21 @@ class Export:
     """
 
     def __init__(self, store: Store, folder: str, *, verify: bool = False, dry_run: bool = False) -> None:
-        """Raises UsageError when `folder` lies in the store or its stub tree."""
+        """Raises UsageError when `folder` lies in the store, its stub tree or a mount of it."""
         self._store = store
         self._folder = os.fsencode(os.path.abspath(folder))
         self._verify = verify
         self._dry_run = dry_run
-        for inside in (store.layout.root, store.layout.stubs):
-            if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(inside)):
-                raise UsageError(f"{folder} lies in {inside}", hint="export to a directory of its own")
+        layout = store.layout
+        # A mountpoint is not resolved: the kernel's table has it without links, and the mount may hang.
+        self._not_in = [
+            *(Path(os.path.realpath(place)) for place in (layout.root, layout.stubs)),
+            *(each.mountpoint for each in mounts.mounts() if each.store == layout.root),
+        ]
         self._present: set[bytes] = set()  # chunks that are in the directory by now, or would be
         self.chunks = ChunkDirectory(os.path.join(self._folder, castore.NAME))
+        for place in (self._folder, self.chunks.path):
+            self._check_place(place)
 
     def run(self, name: str, done: Callable[[int], object] = lambda _count: None) -> ExportedSnapshot:
         """Writes one snapshot, telling `done` of each number of bytes done with.
@@ -82,7 +87,7 @@ class Export:
         Raises Damage naming the snapshot, the offset in it and the chunk, and then writes no index;
         UsageError, NoSnapshot, OSError.
         """
-        target = self._target(name)
+        target = self.target(name)
         path = existing_stub(self._store.layout, name)
         while True:
             index = stubs.read_index(path)
@@ -95,10 +100,9 @@ class Export:
                     raise
         if not self._dry_run:
             castore.make_folders(self._folder, os.path.dirname(target))
-            if new:  # an index must not outlive its chunks in a power cut
+            if len(index):  # it must not outlive its chunks in a power cut, whoever wrote those and when
                 durable.sync_folder(Path(os.fsdecode(self.chunks.path)))
-            aside = target + b".%d.part" % os.getpid()
-            castore.put(target, chunk_index.encode(index), aside)
+            castore.put(target, chunk_index.encode(index), castore.aside_in(os.path.dirname(target)))
         return ExportedSnapshot(
             name=name,
             index=os.fsdecode(target),
@@ -108,18 +112,32 @@ class Export:
             new_bytes=sum(new),
         )
 
-    def _target(self, name: str) -> bytes:
-        """Where the index goes. Raises UsageError."""
+    def target(self, name: str) -> bytes:
+        """Where the index goes. Raises UsageError when it cannot."""
         parts = os.fsencode(name + SUFFIX).split(b"/")
         if parts[0] == castore.NAME:
             raise UsageError(
                 f"'{name}' would lie in the chunk directory",
                 hint="rename the snapshot's folder, then export it",
             )
+        if len(parts[-1]) > NAME_MAX:
+            raise UsageError(
+                f"'{name}' is too long for an index, which has the suffix {SUFFIX}",
+                hint="rename the snapshot, then export it",
+            )
         target = os.path.join(self._folder, *parts)
+        self._check_place(os.path.dirname(target))
         if os.path.isdir(target):
             raise UsageError(f"{os.fsdecode(target)} is a directory", hint="choose another --to")
         return target
+
+    def _check_place(self, place: bytes) -> None:
+        real = Path(os.path.realpath(os.fsdecode(place)))
+        for inside in self._not_in:
+            if real.is_relative_to(inside):
+                raise UsageError(
+                    f"{os.fsdecode(place)} lies in {inside}", hint="export to a directory of its own"
+                )
 
     def _write_chunks(self, name: str, index: Index, done: Callable[[int], object]) -> Iterator[int]:
         """The bytes of each chunk that was absent and has been written."""

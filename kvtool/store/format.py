@@ -124,7 +124,7 @@ def read_text(path: Path) -> str:
 def check_regular(path: Path) -> None:
     """Raises StoreFormatError for anything else that is there: reading a pipe would wait for ever."""
     if os.path.lexists(path) and not path.is_file():
-        raise StoreFormatError(f"{path.name} is not a regular file", hint=_HINT)
+        raise StoreFormatError(f"{path} is not a regular file", hint=_HINT)
 
 
 def lines(text: str) -> dict[str, int]:

@@ -70,7 +70,11 @@ class PackWriter:
     def _write(self, buffers: Sequence[Buffer]) -> None:
         queue = [memoryview(buffer) for buffer in buffers]
         while queue:
-            written = os.writev(self._fd, queue[:_IOV_MAX])
+            try:
+                written = os.writev(self._fd, queue[:_IOV_MAX])
+            except OSError as error:
+                error.filename = str(self._layout.incoming)  # which disk is full
+                raise
             self._end += written
             done = 0
             while done < len(queue) and written >= len(queue[done]):

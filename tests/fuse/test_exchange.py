@@ -24,4 +24,7 @@ def test_export_and_import_beside_a_mount(mount: MountedStore, tmp_path: Path) -
     assert refused.returncode == 11
     assert "is in use by process" in str(refused.stderr)
     assert "work in its mount" in str(refused.stderr)
+    inside = mount.kvtool("export", "chat/a", "--to", str(mount.dir / "chat"), check=False)
+    assert inside.returncode == 2
+    assert f"lies in {mount.dir}" in str(inside.stderr)
     assert sorted(path.name for path in mount.dir.iterdir()) == ["chat"]

@@ -1,5 +1,6 @@
 """What a terminal sees: progress, colours, output that cannot be written, Ctrl-C; and what start-up loads."""
 
+import errno
 import json
 import logging
 import os
@@ -249,6 +250,7 @@ def test_control_c_leaves_no_half_work(
         assert listing(layout.packs, layout.stubs, layout.incoming) == before
     assert output.read_text() == "precious"
     assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+    assert not list(tmp_path.glob("*.part"))
     monkeypatch.setattr("kvtool.cli.gc.progress", interrupted)
     assert cli("gc").returncode == 130
     assert len(pack_paths(layout)) == 1
@@ -256,6 +258,22 @@ def test_control_c_leaves_no_half_work(
     cli = Cli(tmp_path, cli._capture, monkeypatch, *flags_of(layout))
     assert cli("fsck").stdout.endswith(b": clean\n")
     assert cli("cat", "a\n").stdout == DATA[:20_000]
+
+
+def test_a_file_is_written_under_the_longest_name_and_named_when_its_disk_is_full(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / ("n" * 255)
+    assert cli("cat", "a\n", "--output", str(output)).returncode == 0
+    assert output.read_bytes() == DATA[:20_000]
+
+    def full(_source: object, _target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("kvtool.cli.cat.os.replace", full)
+    done = cli("cat", "a\n", "--output", str(output))
+    assert done.stderr.startswith(f"kvtool: error: {output}: No space left on device; ")
+    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.parametrize("arguments", [["inspect"], ["label", "a\n"], ["--help"], ["inspect", "--help"]])

@@ -312,7 +312,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(layout: Lay
     os.mkfifo(path)
     with pytest.raises(StoreFormatError, match=f"{name} is not a regular file"):
         mend(layout)
-    with pytest.raises(StoreFormatError, match=f"{name} is not a regular file"):
+    with pytest.raises(StoreFormatError, match=f"^{path} is not a regular file"):
         Store.open(layout, writable=False)
 
 

@@ -1,5 +1,6 @@
 """kvtool export: what casync reads of it, resumption, damage, and where nothing is written."""
 
+import errno
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvtool.store import castore, stubs
+from kvtool.store import castore, durable, stubs
 from kvtool.store.exchange import Export
 from kvtool.store.layout import Layout
 from tests.cli import Cli
@@ -107,6 +108,87 @@ def test_an_interrupted_export_leaves_nothing_half_done(
     assert not [path for path in (tmp_path / "to").rglob("*") if path.is_file()]
 
 
+def test_two_exports_at_once_keep_apart_though_their_process_ids_are_the_same(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in two containers."""
+    to = tmp_path / "to"
+    rename = os.rename
+    with open_store(tmp_path, SIZES) as store:
+
+        def other_first(source: bytes, target: bytes) -> None:
+            monkeypatch.setattr(castore.os, "rename", rename)
+            Export(store, str(to)).run("chat/b")
+            rename(source, target)
+
+        monkeypatch.setattr(castore.os, "rename", other_first)
+        Export(store, str(to)).run("a")
+    assert {hashlib.sha256(path.read_bytes()).hexdigest() for path in chunk_files(to)} == {
+        path.name for path in chunk_files(to)
+    }
+
+
+def test_what_killed_exports_left_aside_is_removed_an_hour_later(cli: Cli, to: Path) -> None:
+    old, new = (to / "default.castr" / f".{name}.part" for name in ("old", "new"))
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    chunk_files(to)[0].unlink()
+    cli.json("export", *FILES, "--to", str(to))
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_what_others_left_aside_is_no_reason_to_fail(
+    cli: Cli, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = to / "default.castr" / ".old.part"
+    old.touch()
+    os.utime(old, (0, 0))
+    chunk_files(to)[0].unlink()
+
+    def not_ours(path: bytes) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(castore.os, "unlink", not_ours)
+    cli.json("export", *FILES, "--to", str(to))
+    assert old.exists()
+
+
+def test_an_index_is_written_when_its_chunks_are_on_the_disk_whoever_wrote_them(
+    to: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (to / "a.caibx").unlink()  # as when an export was killed after the last chunk
+    synced = []
+
+    def note(folder: Path) -> None:
+        assert not (to / "a.caibx").exists()
+        synced.append(folder)
+
+    monkeypatch.setattr(durable, "sync_folder", note)
+    assert cli.json("export", "a", "--to", str(to))["snapshots"][0]["new_chunks"] == 0
+    assert synced == [to / "default.castr"]
+
+
+def test_names_that_are_too_long_are_told_before_anything_is_written(
+    cli: Cli, layout: Layout, tmp_path: Path
+) -> None:
+    longest, too_long = "n" * 249, "n" * 250
+    for name in (longest, too_long):
+        (layout.stubs / name).write_bytes((layout.stubs / "a").read_bytes())
+    refused(cli("export", "a", too_long, "--to", str(tmp_path / "to")), 2, "too long for an index")
+    assert not (tmp_path / "to").exists()
+    cli.json("export", longest, "--to", str(tmp_path / "to"))
+    assert (tmp_path / "to" / f"{longest}.caibx").exists()
+
+
+def test_a_full_disk_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_source: object, _target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(castore.os, "rename", full)
+    refused(cli("export", "a", "--to", str(tmp_path / "to")), 1, f"{tmp_path}/to/default.castr/", "No space")
+
+
 def test_what_is_there_is_told_by_its_size_or_its_bytes(to: Path, cli: Cli) -> None:
     short, wrong, link = chunk_files(to)[:3]
     good = {path: path.read_bytes() for path in (short, wrong, link)}
@@ -191,8 +273,15 @@ def test_no_export_where_it_would_do_harm(cli: Cli, layout: Layout, tmp_path: Pa
     refused(cli("export", "a", "../a", "--to", str(to)), 2, "'../a'")
     refused(cli("export", "a", "absent", "--to", str(to)), 2, "'absent'")
     refused(cli("export", "a"), 2, "--to")
+    refused(cli("export", "a", "--to", ""), 2, "--to", "empty")
     assert not to.exists()
     to.mkdir()
+    (to / "default.castr").symlink_to(layout.packs)
+    refused(cli("export", "a", "--to", str(to)), 2, "default.castr", "lies in")
+    (to / "default.castr").unlink()
+    (to / "default.castr").touch()
+    refused(cli("export", "a", "--to", str(to)), 2, "default.castr is no directory")
+    (to / "default.castr").unlink()
     (tmp_path / "elsewhere").mkdir()
     (to / "chat").symlink_to(tmp_path / "elsewhere")
     refused(cli("export", "chat/b", "--to", str(to)), 2, "chat", "is no directory")
@@ -202,3 +291,7 @@ def test_no_export_where_it_would_do_harm(cli: Cli, layout: Layout, tmp_path: Pa
     (layout.stubs / "default.castr").mkdir()
     (layout.stubs / "a").rename(layout.stubs / "default.castr" / "a")
     refused(cli("export", "default.castr/a", "--to", str(to)), 2, "chunk directory")
+    (layout.stubs / layout.root.name).mkdir()
+    (layout.stubs / "chat" / "b").rename(layout.stubs / layout.root.name / "b")
+    beside = str(layout.root.parent)
+    refused(cli("export", f"{layout.root.name}/b", "--to", beside), 2, f"lies in {layout.root}")

@@ -1,6 +1,8 @@
 """kvtool import: what casync and an export wrote, resumption, damage, and what is not taken in."""
 
+import errno
 import os
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from kvtool.core import index as chunk_index
 from kvtool.core.chunker import ChunkSizes
 from kvtool.core.index import Index
-from kvtool.store import exchange
+from kvtool.store import exchange, packs
 from kvtool.store.castore import ChunkDirectory
 from kvtool.store.exchange import Assembled, Export
 from kvtool.store.ingest import ingest_file
@@ -232,6 +234,8 @@ def test_what_import_does_not_take(to: Path, other: Cli, tmp_path: Path) -> None
     refused(other("import", index, "--store", str(tmp_path / "absent")), 2, "absent", "--store")
     refused(other("import", index, index, "--name", "x"), 2, "--name")
     refused(other("import", index, "--name", "../x"), 2, "'../x'")
+    refused(other("import", index, "--store", index), 2, f"no chunk directory {index}", "--store")
+    refused(other("import", index, "--store", ""), 2, "--store", "empty")
     assert "No such file" in other("import", str(tmp_path / "absent.caibx")).stderr
     assert not (tmp_path / "other" / "stubs" / "a").exists()
 
@@ -248,3 +252,37 @@ def test_the_bytes_come_in_buffers_of_any_size(to: Path) -> None:
     while count := source.readinto(buffer):
         got += buffer[:count]
     assert bytes(got) == FILES["a"]
+
+
+@pytest.mark.parametrize("command", ["import", "chunk"])
+def test_what_would_lose_or_misplace_a_snapshot_is_refused(
+    command: str, to: Path, other: Cli, tmp_path: Path
+) -> None:
+    index, again = str(to / "a.caibx"), str(tmp_path / "again" / "a.caibx")
+    shutil.copytree(to, tmp_path / "again")
+    stored = other.json(command, index)["snapshots"][0]["name"]
+    # The second would replace the first.
+    refused(other(command, index, again), 2, f"would be stored as '{stored}'", "--name")
+    refused(other(command, index, again, "--dry-run"), 2, f"would be stored as '{stored}'")
+    stubs = layout_in(tmp_path / "other").stubs
+    refused(other(command, index, "--name", f"{stored}/b"), 2, f"{stubs / stored} is no directory", "--name")
+    (tmp_path / "elsewhere").mkdir()
+    (stubs / "link").symlink_to(tmp_path / "elsewhere")
+    refused(other(command, index, "--name", "link/b"), 2, f"{stubs}/link is no directory")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_full_disk_of_the_store_is_named(to: Path, other: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_fd: int, _buffers: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(packs.os, "writev", full)
+    refused(other("import", str(to / "a.caibx")), 1, "/other/store/incoming: No space")
+
+
+def test_an_index_that_memory_has_no_room_for(to: Path, other: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def enormous(_data: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(exchange.caibx, "decode", enormous)
+    refused(other("import", str(to / "a.caibx")), 1, "Cannot allocate memory")
