@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -28,6 +29,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A shell's job in the background ignores Ctrl-C, and so would what the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
