@@ -67,7 +67,7 @@ class Terminal:
         while not called.endswith(b"\2"):
             ready, _, _ = select.select([self._keys, self._called], [], [], 30)
             if not ready:
-                raise TimeoutError(f"{line!r} called nothing: {self._screen.decode(errors='replace')}")
+                raise TimeoutError(f"{line!r} called nothing: {self.screen()}")
             if self._keys in ready:
                 self._screen += os.read(self._keys, 65536)
             if self._called in ready:
@@ -77,6 +77,10 @@ class Terminal:
     def asked(self) -> list[str]:
         """The arguments of the last `kvtool completion`."""
         return (self._folder / "asked").read_text().split("\1")[:-1]
+
+    def screen(self) -> str:
+        """What the shell wrote so far."""
+        return self._screen.decode(errors="replace")
 
     def __enter__(self) -> Self:
         return self

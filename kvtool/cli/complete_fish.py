@@ -25,7 +25,8 @@ end
 # Whether this is an argument of the command $argv[1]; with $argv[2], one right behind that flag.
 function __kvtool_in
     set -l words (commandline -opc)
-    test "$words[2]" = $argv[1]; and test -z "$argv[2]" -o "$words[-1]" = "$argv[2]"
+    test "$words[2]" = $argv[1]; or return
+    test -z "$argv[2]"; or test "$words[-1]" = "$argv[2]" # in one test, a ! or -n would be an operator
 end
 
 # Whether this is the argument at the place $argv[2] ("more": at any) of the command $argv[1].

@@ -10,7 +10,7 @@ _ACTIONS = {"file": "_files", "directory": "_files -/", "snapshot": "_kvtool_sna
 _HEAD = r"""
 _kvtool_snapshots() {
     local -a names
-    names=("${(@f)$(kvtool completion names -- "${(@Q)words[1,CURRENT-1]}" 2>/dev/null)}")
+    names=(${(f)"$(kvtool completion names -- "${(@Q)words[1,CURRENT-1]}" 2>/dev/null)"})
     compadd -a names
 }
 """
@@ -58,7 +58,9 @@ def _specifications(argument: Argument) -> Iterator[str]:
     value = ""
     if argument.value:
         action = f"({' '.join(argument.choices)})" if argument.choices else _ACTIONS[argument.kind]
-        value = f"{'::' if argument.optional else ':'}{_plain(argument.value)}:{action}"
+        # With a star, two colons would take the flags out of `words`, and with them where the store is.
+        colons = "::" if argument.optional and not argument.repeated else ":"
+        value = f"{colons}{_plain(argument.value)}:{action}"
     for flag in argument.flags:
         equals = "=" if value else ""
         yield f"        {shlex.quote(f'{flag}{equals}[{_plain(argument.help)}]{value}')}"

@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "words",
         metavar="WORD",
         nargs="*",
+        default=[],  # else argparse names it among those that are missing
         help="for names, after --: what is typed of a command; its flags say which store",
     )
     examples(

@@ -30,6 +30,20 @@ def take_unknown(argv: Sequence[str], known: Container[str]) -> tuple[dict[str, 
     return unknown, rest + list(argv[end:])
 
 
+def take_more(parser: argparse.ArgumentParser, args: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """Gives what is left over to the argument that takes any number. Returns what nothing takes.
+
+    argparse gives that argument only those that stand together: of `NAME --json KEY=VALUE` none.
+    """
+    positionals = (each for each in parser._actions if not each.option_strings)
+    more = next((each for each in positionals if each.nargs in {"*", "+"}), None)
+    end = rest.index("--") if "--" in rest else len(rest)
+    if more is None or any(word.startswith("-") for word in rest[:end]):
+        return list(rest)
+    setattr(args, more.dest, [*getattr(args, more.dest), *rest[:end], *rest[end + 1 :]])
+    return []
+
+
 def refuse(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
     """Raises UsageError when arguments are left over. Flags are named without what may be their value."""
     flags = [word.partition("=")[0] for word in rest if word.startswith("-")]

@@ -20,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "labels",
         metavar="KEY=VALUE",
         nargs="*",
+        default=[],  # else argparse names it among those that are missing
         help="set this label; with nothing after the = remove it (default: list all)",
     )
     parser.add_argument("--delete", metavar="KEY", action="append", default=[], help="remove this label")

@@ -66,7 +66,7 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
         near = difflib.get_close_matches(unknown, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "`kvtool --help` lists the commands"
         raise UsageError(f"'{unknown}' is not a command", hint=hint)
-    from kvtool.cli.flags import check_flags, refuse, take_unknown
+    from kvtool.cli.flags import check_flags, refuse, take_more, take_unknown
     from kvtool.settings.fields import FIELDS
 
     name = argv[0]
@@ -74,7 +74,7 @@ def parse(argv: Sequence[str]) -> tuple[str, Call]:
     parser = command_parser(name)
     try:
         args, rest = parser.parse_known_args(_join_bools(words))
-        refuse(parser, rest)
+        refuse(parser, take_more(parser, args, rest))
     except UsageError:
         check_flags(unsettled)
         raise

@@ -117,6 +117,7 @@ LINES = [
     ("label ch\t ot\t", ["label", "chat one", "ot"]),
     ("label ch\t folde\t", ["label", "chat one", "folde"]),
     ("gc --chunk.min_size=fi\t", ["gc", "--chunk.min_size=fi"]),
+    ("verify ch\t ot\t", ["verify", "chat one", "other"]),
 ]
 
 
@@ -134,9 +135,25 @@ def test_what_is_typed_is_completed(cli: Cli, shell: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("shell", SHELLS)
 def test_names_are_asked_for_with_what_is_typed(cli: Cli, shell: str, tmp_path: Path) -> None:
     with Terminal(shell, script_of(cli, shell), tmp_path / "home", ["chat one", "other"]) as terminal:
-        terminal.enter("kvtool export ot\\her --store.path='/a b' --config ~/c ch\t --to x")
-        asked = ["export", "other", "--store.path=/a b", "--config", "~/c"]
-        assert terminal.asked() == ["completion", "names", "--", *asked]
+        for before in ("export ot\\her", "verify ot\\her", "label", "cat --output x"):
+            terminal.enter(f"kvtool {before} --store.path='/a b' --config ~/c ch\t --to x")
+            asked = [*shlex.split(before), "--store.path=/a b", "--config", "~/c"]
+            assert terminal.asked() == ["completion", "names", "--", *asked]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_without_snapshots_nothing_is_typed(cli: Cli, shell: str, tmp_path: Path) -> None:
+    with Terminal(shell, script_of(cli, shell), tmp_path / "home", []) as terminal:
+        for typed in ('cat "\tx"', "cat '\tx'", "cat \t x"):
+            assert terminal.enter(f"kvtool {typed}") == ["cat", "x"], typed
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_says_nothing_whatever_stands_before(cli: Cli, tmp_path: Path) -> None:
+    with Terminal("fish", script_of(cli, "fish"), tmp_path / "home", ["chat one"]) as terminal:
+        for word in ("!", "(", "-n", "-f", "=", "-a"):
+            assert terminal.enter(f"kvtool config '{word}' \t") == ["config", word]
+        assert "test:" not in terminal.screen()
 
 
 @pytest.mark.parametrize(

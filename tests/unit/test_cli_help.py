@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kvtool.cli.main import parse
 from kvtool.cli.parser import COMMANDS, command_parser, root_parser
 from kvtool.cli.surface import commands
+from kvtool.errors import UsageError
 from kvtool.store.layout import Layout
 from tests.cli import Cli
 from tests.stores import layout_in, open_store, save
@@ -55,6 +57,37 @@ def test_examples_are_command_lines_that_are_understood() -> None:
             words = words[: next((i for i, word in enumerate(words) if word in {">", "|"}), None)]
             assert words[:2] == ["kvtool", name]
             parser.parse_args(words[2:])
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("label a --json k=v --quiet l=", {"name": "a", "labels": ["k=v", "l="]}),
+        ("label --store.path s a k=v -- -l=w", {"name": "a", "labels": ["k=v", "-l=w"]}),
+        ("label a --json", {"name": "a", "labels": []}),
+        ("verify a --repair b", {"names": ["a", "b"]}),
+        ("export a --to x b --json -- -c", {"names": ["a", "b", "-c"]}),
+        ("completion names --json -- cat -- --json", {"words": ["cat", "--", "--json"]}),
+    ],
+)
+def test_arguments_may_stand_between_flags(typed: str, wanted: dict[str, object]) -> None:
+    _, call = parse(typed.split())
+    assert {key: getattr(call.args, key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("inspect a --json b", "unrecognized arguments: b"),
+        ("label a --bogus k=v", "unrecognized arguments: --bogus"),
+        ("label", "the following arguments are required: NAME"),
+        ("completion", "the following arguments are required: shell"),
+    ],
+)
+def test_what_no_argument_takes_is_named_and_what_lacks(typed: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(typed.split())
+    assert caught.value.message == message
 
 
 def test_the_manual_has_every_command_and_flag(cli: Cli, tmp_path: Path) -> None:
