@@ -228,6 +228,16 @@ def test_what_an_unmount_wrote_out_needs_no_reading_in_the_next_boot(mount: Moun
     assert (mount.dir / "second").read_bytes() == OLD["log"]
 
 
+def test_an_unmount_writes_out_what_needed_no_new_pack(mounts: Callable[..., MountedStore]) -> None:
+    mount = mounts("--store.gc_interval", "0")
+    put(mount.dir / "first", OLD["over"])
+    mount.remount()
+    put(mount.dir / "again", OLD["over"])
+    os.utime(mount.store / "synced", (0, 0))  # written anew by whoever writes out
+    mount.umount()
+    assert (mount.store / "synced").stat().st_mtime
+
+
 def test_an_unmount_that_cannot_write_out_says_so_and_ends(mounts: Callable[..., MountedStore]) -> None:
     mount = mounts("--store.gc_interval", "0")
     mount.expect_log("what was saved may not be on the disk: .* is not a regular file.*synced")
