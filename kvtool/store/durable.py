@@ -1,7 +1,7 @@
 """What survives a power cut: file systems written out, and a mark that says which packs were.
 
-The mark is a pack's key, and no time: clocks are set back. Behind it stands the number of the file's own
-inode, which no copy has: what was true of a store need not be of a copy that was made a moment ago.
+The mark is a pack's key, and no time: clocks are set back. Behind it stands since when store.toml is what it
+is (its ctime), which no copy has: what was true of a store need not be of one copied a moment ago.
 """
 
 import ctypes
@@ -19,9 +19,9 @@ def sync_all(layout: Layout, newest: int) -> None:
     """Has everything in store and stub tree survive a power cut (syncfs(2)). Raises OSError.
 
     Notes that packs with keys up to `newest`, which were sealed before, do; after a failure nothing is noted
-    any more before `forget_mark`. A mount calls it at its end, and
-    a collection before it deletes anything: a snapshot that was replaced or deleted may come back after a
-    power cut as long as that is not on the disk, and would then lack what was deleted.
+    any more before `forget_mark`. A mount calls it at its end, and a collection before it deletes anything: a
+    snapshot that was replaced or deleted may come back after a power cut as long as that is not on the disk,
+    and would then lack what was deleted.
     """
     _check_regular(layout.synced)
     try:
@@ -32,18 +32,17 @@ def sync_all(layout: Layout, newest: int) -> None:
         with suppress(OSError):
             layout.synced.write_bytes(_FAILED)
         raise
-    if not (layout.synced.exists() and layout.synced.read_bytes() == _FAILED):
-        with layout.synced.open("w") as file:
-            file.write(f"{newest} {os.fstat(file.fileno()).st_ino}\n")
+    with suppress(OSError):  # on a full disk the mark is empty then, and a collection makes room
+        if not (layout.synced.exists() and layout.synced.read_bytes() == _FAILED):
+            layout.synced.write_text(f"{newest} {_since(layout)}\n")
 
 
 def synced_up_to(layout: Layout) -> int:
     """The key of the newest pack that a power cut cannot have hit, 0 when that is not known."""
     try:
         _check_regular(layout.synced)
-        with layout.synced.open() as file:
-            newest, inode = map(int, file.read().split())
-            return newest if inode == os.fstat(file.fileno()).st_ino else 0
+        newest, since = map(int, layout.synced.read_text().split())
+        return newest if since == _since(layout) else 0
     except (OSError, ValueError):  # never synced, failed, or half written when the power went
         return 0
 
@@ -53,6 +52,10 @@ def forget_mark(layout: Layout) -> None:
     if os.path.lexists(layout.synced):
         layout.synced.unlink()
         fsync_directory(layout.root)
+
+
+def _since(layout: Layout) -> int:
+    return layout.format.stat().st_ctime_ns
 
 
 def _check_regular(path: Path) -> None:

@@ -259,21 +259,22 @@ def test_a_catalog_from_before_the_mark_makes_it_void(
     assert mend(layout).chunks_damaged == 1
 
 
+@pytest.mark.parametrize("back", [False, True])
 def test_the_mark_does_not_hold_for_a_copy_of_the_store(
-    layout: Layout, tmp_path: Path, expect_log: ExpectLog
+    layout: Layout, tmp_path: Path, expect_log: ExpectLog, back: bool
 ) -> None:
     expect_log("1 chunks are damaged and forgotten")
     durable.sync_all(layout, 3)
     copy = Layout(tmp_path / "copy", tmp_path / "copied stubs")
-    for source, target in ((layout.root, copy.root), (layout.stubs, copy.stubs)):
-        shutil.copytree(source, target)
-    for each in (copy, layout):
-        flip(pack_of(each, "b"), 5000)
-        each.lock.write_text("- another-boot\n")
-    with recover.writer(copy, sync=False) as (_, recovered, _):
+    for ours, theirs in ((layout.root, copy.root), (layout.stubs, copy.stubs)):
+        shutil.copytree(ours, theirs)
+        if back:  # over what is there
+            shutil.copytree(theirs, ours, dirs_exist_ok=True)
+    place = layout if back else copy
+    flip(pack_of(place, "b"), 5000)
+    place.lock.write_text("- another-boot\n")
+    with recover.writer(place, sync=False) as (_, recovered, _):
         assert recovered == Recovered(chunks_damaged=1)
-    with recover.writer(layout, sync=False) as (_, recovered, _):
-        assert recovered == Recovered()
 
 
 def test_after_writing_out_has_failed_nothing_counts_as_written_before_it_was_read(
