@@ -152,7 +152,7 @@ class _Mount:
                     serving.start_soon(self._vfs.prefetch.run, self._warm, name="prefetch")
                     commands = self._commands(serving)
                     control = ControlServer(self._store.layout, commands.table())
-                    await nursery.start(control.serve)
+                    await serving.start(control.serve)
                     if self._options.gc_interval:
                         collecting = self._collection.run_regularly
                         serving.start_soon(collecting, self._options.gc_interval, name="collection")
