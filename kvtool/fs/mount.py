@@ -34,6 +34,7 @@ from kvtool.fs.vfs import Vfs
 from kvtool.fs.writer import IngestWorker
 from kvtool.store import child, durable, relay
 from kvtool.store import mounts as places
+from kvtool.store.collect import newest_pack
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class _Mount:
                     serving.start_soon(self._vfs.prefetch.run, self._warm, name="prefetch")
                     commands = self._commands(serving)
                     control = ControlServer(self._store.layout, commands.table())
-                    await nursery.start(control.serve)
+                    await serving.start(control.serve)
                     if self._options.gc_interval:
                         collecting = self._collection.run_regularly
                         serving.start_soon(collecting, self._options.gc_interval, name="collection")
@@ -228,9 +229,8 @@ class _Mount:
     def _write_out(self) -> None:
         """Has all be on the disk, as the end of any file system does: the next boot need not read it then."""
         try:
-            packs = self._store.catalog.packs()
-            if packs and packs[-1].key > durable.synced_up_to(self._store.layout):
-                durable.sync_all(self._store.layout, packs[-1].key)
+            # Without a new pack too: stubs, names and labels may be new.
+            durable.sync_all(self._store.layout, newest_pack(self._store))
         except (OSError, KvtoolError) as error:
             log.warning("what was saved may not be on the disk: %s", error)
 

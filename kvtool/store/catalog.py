@@ -148,6 +148,10 @@ class Catalog:
         rows = list(self._rows("SELECT key, id, size FROM pack WHERE key = ?", (key,)))
         return PackRow._make(rows[0]) if rows else None
 
+    def last_key(self) -> int:
+        """The largest key that a pack ever had, 0 before the first."""
+        return max((row[0] for row in self._rows("SELECT seq FROM sqlite_sequence")), default=0)
+
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Location]:
         """Where those of `ids` lie that the catalog knows."""
         return {

@@ -109,11 +109,12 @@ def open_mended(layout: Layout, held: StoreLock, *, sync: bool) -> tuple[Store, 
 def _open(layout: Layout, *, sync: bool) -> Store:
     """The store, whose catalog is in the making when there was none."""
     is_new = not layout.catalog.exists()
-    if is_new:
-        durable.forget_mark(layout)
     store = Store.open(layout, writable=True, sync=sync)
     if is_new:
         store.catalog.set_complete(False)
+    # The mark is of another catalog: this one is new, or an older one that somebody has put back.
+    if durable.synced_up_to(layout) > store.catalog.last_key():
+        durable.forget_mark(layout)
     return store
 
 
@@ -212,5 +213,6 @@ def _forget_damaged(store: Store) -> int:
             count += badlist.condemn(store, [Copy(row.id, *entry[:3]) for entry in damaged])
     if young:
         with suppress(OSError):  # what was read came from the disk, where the next power cut leaves it
+            durable.forget_mark(store.layout)
             durable.sync_all(store.layout, young[-1].key)
     return count

@@ -1,13 +1,13 @@
 """What any file system in Python costs here, in turns with kvtool: the floor under restores and saves.
 
-Run as a module (`python -m tests.bench.floor MOUNTPOINT PLAIN`) it is the least mount there can be with the
-same library: one file, `a`, whose reads are one pread of the plain file each, and whose writes are dropped.
+Run as a module (`python -m tests.bench.floor PARENT MOUNTPOINT PLAIN`) it is the least mount there can be
+with the same library: one file, `a`, whose reads are one pread of the plain file each, and whose writes are
+dropped. It dies with the process PARENT.
 """
 
 import errno
 import hashlib
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -20,15 +20,16 @@ import pyfuse3
 import trio
 
 from kvtool.core import chunker
+from kvtool.store import child
 from tests import processes
 from tests.bench.results import Plan, Results
-from tests.bench.steps import KVTOOL, PLAIN_FILE, Steps, make_forgetful, measure, read, write
+from tests.bench.steps import KVTOOL, PLAIN_FILE, Steps, make_forgetful, measure, measure_warm, read, write
 from tests.mounts import MountedStore, MountFailed, abort, connection_of
 from tests.synth import random_bytes
 
 COLD, WARM, SAVE = "Floor: restore, cold", "Floor: restore, warm", "Floor: save, all known"
 BARE_READ, BARE_WRITE = "a bare mount of the plain file", "a bare mount that drops what is written"
-HASH = "FastCDC and SHA-256 alone, in memory"
+HASH = "FastCDC, then SHA-256, of memory on one core"
 _NAME = b"a"
 _INODE = pyfuse3.InodeT(2)
 _LIMIT = 60.0
@@ -57,7 +58,7 @@ def floor(results: Results, folder: Path, plan: Plan) -> None:
         ]
         for run in range(2 * plan.runs):
             measure(results, COLD, [restores], run, forget, size=len(data), mounts=[mount, bare])
-            measure(results, WARM, [restores], run, size=len(data), mounts=[mount, bare])
+            measure_warm(results, WARM, restores, run, size=len(data), mounts=[mount, bare])
             measure(results, SAVE, [saves], run, size=len(data), mounts=[mount, bare])
 
 
@@ -76,8 +77,9 @@ class BareMount:
     def __init__(self, mountpoint: Path, plain: Path) -> None:
         self.dir, self.file = mountpoint, mountpoint / os.fsdecode(_NAME)
         mountpoint.mkdir()
-        command = [sys.executable, "-m", "tests.bench.floor", str(mountpoint), str(plain)]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "tests.bench.floor", str(os.getpid()), str(mountpoint), str(plain)]
+        # Ctrl-C is for us: we unmount.
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         self._watchdog = threading.Timer(900, abort, [mountpoint])
 
     @property
@@ -93,18 +95,28 @@ class BareMount:
             setting = Path(f"/sys/class/bdi/0:{connection_of(self.dir)}/read_ahead_kb")
             setting.write_text(str(_READ_AHEAD))
         except BaseException:
-            self._process.kill()
+            self._clear_away()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            subprocess.run(["fusermount3", "-u", str(self.dir)], check=False, timeout=_LIMIT)
+            code = self._process.wait(_LIMIT)
+        finally:
+            self._clear_away()
+        if code and kind is None:
+            raise MountFailed(f"the bare mount ended with {code}")
+
+    def _clear_away(self) -> None:
+        """Whatever happened before: no process, no mount, no watchdog."""
         self._watchdog.cancel()
-        subprocess.run(["fusermount3", "-u", str(self.dir)], check=False, timeout=_LIMIT)
-        if self._process.wait(_LIMIT):
-            raise MountFailed(f"the bare mount ended with {self._process.returncode}")
-        shutil.rmtree(self.dir)
+        self._process.kill()
+        self._process.wait(_LIMIT)
+        if connection_of(self.dir) is not None:
+            subprocess.run(["fusermount3", "-uz", str(self.dir)], check=False, timeout=_LIMIT)
 
 
 class _Operations(pyfuse3.Operations):
@@ -152,7 +164,8 @@ class _Operations(pyfuse3.Operations):
         return len(buf)
 
 
-def _serve(mountpoint: str, plain: str) -> None:
+def _serve(parent: str, mountpoint: str, plain: str) -> None:
+    child.settle(int(parent))
     pyfuse3.init(_Operations(plain), mountpoint, {"default_permissions", "fsname=bare"})
     try:
         trio.run(partial(pyfuse3.main, min_tasks=8, max_tasks=32))

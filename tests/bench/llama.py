@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench.results import Plan, Results
-from tests.bench.steps import KVTOOL, PLAIN_FILE, POWER, SYNCED, Steps, make_forgetful, measure
+from tests.bench.steps import KVTOOL, PLAIN_FILE, POWER, SYNCED, Steps, make_forgetful, measure, measure_warm
 from tests.mounts import MountedStore
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def _in_turns(results: Results, folder: Path, plan: Plan, name: str, model: str)
                 restores = [
                     (who, partial(server.restore, _linked(slots, who))) for who in (KVTOOL, PLAIN_FILE)
                 ]
-                for when, before in (("cold", make_forgetful(mount)), ("warm", os.sync)):
-                    measure(results, f"Real server, {name} model, restored, {when}", [restores], run, before)
+                case = f"Real server, {name} model, restored"
+                measure(results, f"{case}, cold", [restores], run, make_forgetful(mount))
+                measure_warm(results, f"{case}, warm", restores, run)
             for store in ("kvtool", "power"):
                 shutil.rmtree(folder / store)
 

@@ -30,7 +30,7 @@ GIGABYTES = (1, 10, 100)
 CHUNK, CHUNKS = 64 << 10, 1024  # bytes of a chunk; chunks of a pack
 START, REBOOT = "Scale: start", "Scale: start on another boot"
 OPEN, SAVE, RESTORE = "Scale: open", "Scale: save, new", "Scale: restore, cold"
-FIRST_SAVE = "Scale: save, new, with no page of the catalog in memory"
+FIRST_SAVE = "Scale: save, new, with no page of the catalog in the page cache"  # SQLite has 16 MiB of its own
 _SIZES = ChunkSizes(16 << 10, 64 << 10, 256 << 10)
 _ROUNDS = 3  # of what takes well below a second, in each run
 

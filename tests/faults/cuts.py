@@ -3,10 +3,11 @@
 import copy
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvtool.store.layout import Layout
 from kvtool.store.repair import repair
 from tests.faults.disk import Disk, Outcome
 from tests.faults.operations import Tree
@@ -70,7 +71,9 @@ class Recording:
             disk.play(event)
         with temporary_folder() as root:
             disk.cut(outcome, random.Random(f"{self.scenario.name} {moment} {seed}"), root)
-            lock = layout_in(root).lock
+            layout = layout_in(root)
+            _keep_mark(layout)
+            lock = layout.lock
             if lock.exists() and (text := lock.read_text(errors="replace")).count(" ") == 1:
                 lock.write_text(f"{text.split()[0]} {_OTHER_BOOT}\n")
             yield root
@@ -89,6 +92,13 @@ class Recording:
             except Exception as error:
                 error.add_note(f"{self.scenario.name}, {outcome.name} after event {moment}, seed {seed}")
                 raise
+
+
+def _keep_mark(layout: Layout) -> None:
+    """It is the same disk, and only to us a copy: what was noted of it holds (see `durable`)."""
+    with suppress(OSError, ValueError):
+        newest, _ = map(int, layout.synced.read_text().split())
+        layout.synced.write_text(f"{newest} {layout.format.stat().st_ctime_ns}\n")
 
 
 def record(scenario: Scenario, library: Path, prepared: Prepared, durability: str) -> Recording:

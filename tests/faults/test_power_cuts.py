@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kvtool.store import durable
 from tests.faults.cuts import Recording
 from tests.faults.disk import Outcome
 from tests.faults.scenarios import DAY, SCENARIOS, Scenario
+from tests.stores import layout_in
 
 ExpectLog = Callable[[str], None]
 Recorder = Callable[[Scenario, str], Recording]
@@ -67,3 +69,9 @@ def test_what_was_lost_with_durability_process_can_be_saved_again(
 def test_a_collection_loses_nothing_that_was_safe_before(recording: Recorder, expect_log: ExpectLog) -> None:
     expect_log(MENDED)
     check(recording(SCENARIOS["collect"], "process"), Outcome.STUBS_LOST)
+
+
+def test_what_a_collection_noted_as_written_out_holds_after_a_cut(recording: Recorder) -> None:
+    recorded = recording(SCENARIOS["collect"], "process")
+    with recorded.after_cut(len(recorded.events), Outcome.THERE) as root:
+        assert durable.synced_up_to(layout_in(root))

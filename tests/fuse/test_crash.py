@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kvtool.errors import KvtoolError
+from kvtool.store import control
+from kvtool.store.layout import Layout
 from tests import processes
-from tests.mounts import MountedStore
+from tests.mounts import MountedStore, temporary_folder
 from tests.property.check import check_collected, check_store
 from tests.synth import random_bytes
 
@@ -228,6 +231,16 @@ def test_what_an_unmount_wrote_out_needs_no_reading_in_the_next_boot(mount: Moun
     assert (mount.dir / "second").read_bytes() == OLD["log"]
 
 
+def test_an_unmount_writes_out_what_needed_no_new_pack(mounts: Callable[..., MountedStore]) -> None:
+    mount = mounts("--store.gc_interval", "0")
+    put(mount.dir / "first", OLD["over"])
+    mount.remount()
+    put(mount.dir / "again", OLD["over"])
+    os.utime(mount.store / "synced", (0, 0))  # written anew by whoever writes out
+    mount.umount()
+    assert (mount.store / "synced").stat().st_mtime
+
+
 def test_an_unmount_that_cannot_write_out_says_so_and_ends(mounts: Callable[..., MountedStore]) -> None:
     mount = mounts("--store.gc_interval", "0")
     mount.expect_log("what was saved may not be on the disk: .* is not a regular file.*synced")
@@ -237,3 +250,26 @@ def test_an_unmount_that_cannot_write_out_says_so_and_ends(mounts: Callable[...,
     (mount.store / "synced").rmdir()
     mount.start()
     assert (mount.dir / "first").read_bytes() == OLD["over"]
+
+
+def test_no_command_is_taken_once_the_mount_writes_out(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"  # writing out waits until somebody has opened and closed it
+    os.mkfifo(gate)
+    (tmp_path / "sitecustomize.py").write_text(
+        "from kvtool.store import durable\n"
+        f"durable.sync_folder = lambda path: path.name == 'store' and open({str(gate)!r}, 'rb').read()\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    flags = ("--store.gc_interval", "0")
+    with temporary_folder() as folder, MountedStore(folder, *flags, env={"PYTHONPATH": paths}) as mount:
+        put(mount.dir / "a", OLD["over"])
+        layout = Layout(mount.store, mount.stubs)
+        ending = threading.Thread(target=mount.kill, args=(signal.SIGTERM,))
+        ending.start()
+        with gate.open("wb"):
+            with pytest.raises(KvtoolError):
+                control.ask(layout, "label", name="a", changes={"x": "y"})
+            with pytest.raises(KvtoolError):
+                control.ask(layout, "gc", wait=False)
+        ending.join()
+        assert layout.lock.read_text().startswith("- ")

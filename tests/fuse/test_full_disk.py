@@ -91,3 +91,16 @@ def test_gc_frees_space_on_a_disk_without_a_free_byte(small_disk: MountedStore, 
         mount.start()
     assert (mount.dir / "kept").read_bytes() == random_bytes(1 << 20, 2)
     assert mount.json("gc")["packs"] == 0
+
+
+def test_gc_needs_no_byte_for_its_mark(small_disk: MountedStore) -> None:
+    mount = small_disk
+    for name in "ab":
+        write(mount.dir / name, random_bytes(8 << 20, ord(name)))
+    (mount.dir / "a").unlink()
+    with (mount.root / "disk" / "filler").open("wb", buffering=0) as file:
+        with pytest.raises(OSError, match="No space"):
+            file.writelines(repeat(bytes(4096)))
+        assert mount.json("gc")["packs"] == 1
+    (mount.root / "disk" / "filler").unlink()
+    assert (mount.dir / "b").read_bytes() == random_bytes(8 << 20, ord("b"))

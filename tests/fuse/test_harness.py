@@ -2,12 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from kvtool.store.mounts import take_down
 from tests import processes
+from tests.bench.floor import BareMount
 from tests.mounts import MountedStore, MountFailed, connection_of, temporary_folder
 
 
@@ -71,3 +75,43 @@ def test_no_thread_of_a_watchdog_stays() -> None:
     with temporary_folder() as folder, MountedStore(folder):
         assert threading.active_count() > before
     processes.wait_until(lambda: threading.active_count() <= before, 5, "the watchdog to end")
+
+
+def test_ctrl_c_leaves_nothing_of_the_bare_mount() -> None:
+    pids = []
+
+    def interrupted(folder: Path) -> None:
+        with BareMount(folder / "bare", folder / "plain") as bare:
+            assert bare.file.read_bytes() == b"hello"
+            pids.extend(bare.processes)
+            assert os.getpgid(pids[0]) != os.getpgrp()  # a terminal tells all of a group
+            os.kill(pids[0], signal.SIGINT)
+            raise KeyboardInterrupt
+
+    with temporary_folder() as folder:
+        (folder / "plain").write_bytes(b"hello")
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(folder)
+        processes.wait_gone(pids, 5)
+        assert connection_of(folder / "bare") is None
+
+
+def test_the_bare_mount_dies_with_who_started_it() -> None:
+    script = """if True:
+        import pathlib, sys
+        from tests.bench.floor import BareMount
+        with BareMount(pathlib.Path(sys.argv[1]), pathlib.Path("/dev/null")) as bare:
+            print(*bare.processes, flush=True)
+            sys.stdin.read()
+    """
+    with temporary_folder() as folder:
+        place = folder / "bare"
+        command = [sys.executable, "-c", script, str(place)]
+        starter = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with starter:
+            assert starter.stdout
+            pid = int(starter.stdout.readline())
+            starter.kill()
+        processes.wait_gone([pid], 5)
+        take_down(place)
+        assert connection_of(place) is None

@@ -11,7 +11,7 @@ from kvtool.store import check, recover
 from kvtool.store.layout import Layout
 from tests.bench import bench, docs, plot, scale
 from tests.bench.results import Results, cpu_of
-from tests.bench.steps import measure, shuffled
+from tests.bench.steps import measure, measure_warm, shuffled
 from tests.stores import layout_in
 from tests.synth import random_bytes
 
@@ -105,6 +105,14 @@ def test_steps_take_turns() -> None:
     assert "".join(done) == "-a-b-c|-c-b-a|-a-b-c|"
     assert found.median(cpu_of("case"), "a") is not None
     measure(found, "case", [], 1)  # beside nobody
+
+
+def test_what_is_measured_warm_is_all_in_memory_before_the_first_is_measured() -> None:
+    found, done = Results(), []
+    steps = [(name, lambda name=name: done.append(name)) for name in "abc"]
+    measure_warm(found, "case", steps, 1)
+    assert "".join(done) == "abcbca"
+    assert [len(found.values["case"][name]) for name in "abc"] == [1, 1, 1]
 
 
 def test_shuffled_bytes_have_no_chunk_in_common() -> None:

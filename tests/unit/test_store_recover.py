@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -233,6 +234,73 @@ def test_a_catalog_made_anew_has_other_keys_and_the_mark_is_void(
     flip(pack_of(layout, "b"), 5000)
     layout.lock.write_text("- another-boot\n")
     assert mend(layout).chunks_damaged == 1
+
+
+@pytest.mark.parametrize("how", ["older", "empty"])
+def test_a_catalog_from_before_the_mark_makes_it_void(
+    layout: Layout, tmp_path: Path, expect_log: ExpectLog, how: str
+) -> None:
+    expect_log("1 chunks are damaged and forgotten")
+    if how == "older":  # somebody puts back what was copied when the store had no more packs
+        catalog_files.discard(layout.catalog)
+        packs = sorted(pack_paths(layout))
+        for path in packs[1:]:
+            path.rename(tmp_path / path.name)
+        mend(layout)
+        for path in packs[1:]:
+            (tmp_path / path.name).rename(path)
+    else:
+        catalog_files.discard(layout.catalog)
+        layout.catalog.touch()
+    durable.sync_all(layout, 100)
+    assert mend(layout).packs_taken_in == (2 if how == "older" else 3)
+    flip(pack_of(layout, "b"), 5000)
+    layout.lock.write_text("- another-boot\n")
+    assert mend(layout).chunks_damaged == 1
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_the_mark_does_not_hold_for_a_copy_of_the_store(
+    layout: Layout, tmp_path: Path, expect_log: ExpectLog, back: bool
+) -> None:
+    expect_log("1 chunks are damaged and forgotten")
+    durable.sync_all(layout, 3)
+    copy = Layout(tmp_path / "copy", tmp_path / "copied stubs")
+    for ours, theirs in ((layout.root, copy.root), (layout.stubs, copy.stubs)):
+        shutil.copytree(ours, theirs)
+        if back:  # over what is there
+            shutil.copytree(theirs, ours, dirs_exist_ok=True)
+    place = layout if back else copy
+    flip(pack_of(place, "b"), 5000)
+    place.lock.write_text("- another-boot\n")
+    with recover.writer(place, sync=False) as (_, recovered, _):
+        assert recovered == Recovered(chunks_damaged=1)
+
+
+def test_after_writing_out_has_failed_nothing_counts_as_written_before_it_was_read(
+    layout: Layout, expect_log: ExpectLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_folder: Path) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    expect_log("1 chunks are damaged and forgotten")
+    durable.sync_all(layout, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "sync_folder", fail)
+        with pytest.raises(OSError, match="broken"):
+            durable.sync_all(layout, 3)
+    durable.sync_all(layout, 3)  # the kernel tells of an error only once
+    flip(pack_of(layout, "b"), 5000)
+    layout.lock.write_text("- another-boot\n")
+    assert mend(layout).chunks_damaged == 1
+    assert durable.synced_up_to(layout) == 3
+
+
+def test_a_mark_of_garbage_is_none_and_is_replaced(layout: Layout) -> None:
+    layout.synced.write_bytes(b"\xff\x00")
+    assert durable.synced_up_to(layout) == 0
+    durable.sync_all(layout, 3)
+    assert durable.synced_up_to(layout) == 3
 
 
 def test_the_boot_is_known_after_a_clean_stop(layout: Layout) -> None:
