@@ -113,7 +113,7 @@ def command_parser(name: str) -> Parser:
         if section not in groups:
             about = "" if groups else "`kvtool config --explain` shows where each comes from"
             groups[section] = parser.add_argument_group(f"settings: {section}", about)
-        default = "" if field.default_factory else f"default {show(key, field.default)}, "
+        default = "" if field.default_factory else f"default {show(key, field.default) or 'none'}, "
         optional: dict[str, Any] = {"nargs": "?", "const": "true"} if kind(key) == "bool" else {}
         groups[section].add_argument(
             f"--{key}",

@@ -57,7 +57,8 @@ def acquire(layout: Layout) -> StoreLock:
         os.close(fd)
         raise StoreLocked(
             f"store {layout.root} is in use by process {holder if holder.isdigit() else 'unknown'}",
-            hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`",
+            hint=f"work in its mount, or unmount it first: see `kvtool status --store.path {layout.root}`;"
+            " one that is no longer there writes what was saved to the disk",
         ) from None
     try:
         folder_fd = _lock_folder(layout)

@@ -3,7 +3,6 @@
 import io
 import os
 import random
-import resource
 import shutil
 import statistics
 import subprocess
@@ -18,6 +17,7 @@ from kvtool.store.ingest import ingest_file
 from kvtool.store.layout import Layout
 from kvtool.store.lock import acquire
 from kvtool.store.store import Store
+from tests import processes
 from tests.bench.results import Plan, Results
 from tests.bench.steps import measure, read, write
 from tests.bench.throughput import COLD
@@ -171,7 +171,7 @@ def main() -> None:
     seconds, ids = timed(partial(collect.mark, store))
     more, _ = timed(partial(collect.survey, store, ids, collect.newest_pack(store)))
     references = sum(len(stubs.read_index(path)) for path in stubs.walk(layout))
-    print(seconds + more, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB, references)
+    print(seconds + more, processes.peak_memory([os.getpid()]) / MIB, references)
 
 
 if __name__ == "__main__":
