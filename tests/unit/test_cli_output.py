@@ -41,15 +41,11 @@ def layout(tmp_path: Path) -> Layout:
 
 
 @pytest.fixture
-def cli(
-    layout: Layout,
-    tmp_path: Path,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Cli:
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The same in a terminal that has colours."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    return Cli(tmp_path, capsysbinary, monkeypatch, *flags_of(layout))
+    return cli
 
 
 class Terminal:

@@ -17,7 +17,6 @@ from kvtool.core.score import DEFAULT, Score
 from kvtool.http.access import Access, Message, Rules
 from kvtool.http.app import create_app
 from kvtool.http.render import own_path, refusal
-from kvtool.http.sessions import Sessions
 from kvtool.http.source import Source
 from kvtool.store import control, labels, stubs
 from tests.stores import layout_in, open_store, save
@@ -396,21 +395,3 @@ def test_each_page_is_closed_to_scripts_and_other_hosts(mount: Mount) -> None:
         assert browser.headers["x-content-type-options"] == "nosniff"
         assert "<script" not in browser.text
         assert "style=" not in browser.text
-
-
-def test_sessions_end_and_are_bounded() -> None:
-    now = 0.0
-    sessions = Sessions("kvtool", lambda: now)
-    first, cookie = sessions.begin()
-    header = [cookie.partition(";")[0]]
-    assert sessions.find(header) is first
-    assert sessions.find(["other=" + first.id]) is None
-    assert sessions.find(["kvtool="]) is None
-    now = 12 * 3600.0
-    assert sessions.find(header) is None
-    later, cookie = sessions.begin()
-    for _ in range(63):
-        sessions.begin()
-    assert sessions.find(["a=b", cookie.partition(";")[0]]) is later
-    sessions.begin()
-    assert sessions.find([cookie.partition(";")[0]]) is None

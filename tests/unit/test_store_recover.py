@@ -296,13 +296,6 @@ def test_after_writing_out_has_failed_nothing_counts_as_written_before_it_was_re
     assert durable.synced_up_to(layout) == 3
 
 
-def test_a_mark_of_garbage_is_none_and_is_replaced(layout: Layout) -> None:
-    layout.synced.write_bytes(b"\xff\x00")
-    assert durable.synced_up_to(layout) == 0
-    durable.sync_all(layout, 3)
-    assert durable.synced_up_to(layout) == 3
-
-
 def test_the_boot_is_known_after_a_clean_stop(layout: Layout) -> None:
     assert mend(layout) == Recovered()
     holder, _, boot = layout.lock.read_text().strip().partition(" ")
@@ -394,10 +387,3 @@ def test_a_pipe_in_the_place_of_the_catalog_is_a_damaged_catalog(
         Store.open(layout, writable=False)
     assert mend(layout).catalog_rebuilt
     assert readable(layout) == "abc"
-
-
-def test_a_pipe_in_place_of_the_sync_mark_is_not_waited_for(layout: Layout) -> None:
-    os.mkfifo(layout.synced)
-    with pytest.raises(OSError, match="not a regular file"):
-        durable.sync_all(layout, 3)
-    assert durable.synced_up_to(layout) == 0
