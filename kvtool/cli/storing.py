@@ -1,6 +1,7 @@
 """Storing bytes as snapshots without a mount: what `chunk` and `import` have in common."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -34,9 +35,8 @@ class Task:
 
 def run_tasks(call: Call, tasks: list[Task]) -> int:
     """Stores each. With --dry-run also beside a running mount, else under the lock."""
-    names = [task.name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(task.name for task in tasks).items():
+        if times > 1:
             raise UsageError(
                 f"more than one of these files would be stored as '{name}'",
                 hint="store them one by one, with --name",
