@@ -1,7 +1,7 @@
 """How a file's chunks are read: in segments of neighbouring whole chunks, each segment in few reads."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -68,6 +68,12 @@ class ReadPlan:
     def find(self, offset: int) -> int:
         """The number of the segment that holds the byte at `offset` (which is below the file's size)."""
         return bisect_right(self.starts, offset) - 1
+
+    def widened(self, start: int, end: int) -> tuple[int, int]:
+        """Where the chunks that have the file's bytes `start` to `end` begin and end; not for no bytes."""
+        ends = self.index.ends
+        first = bisect_right(ends, start)
+        return ends[first - 1] if first else 0, ends[bisect_left(ends, end, first)]
 
     def segment(self, number: int) -> Segment:
         """Segment `number`, with chunks that are neighbours in a pack as one run."""

@@ -1,9 +1,9 @@
-"""Restores: segments of chunks are fetched ahead of a sequential reader into reused, bounded buffers.
+"""Restores: segments of chunks are brought into the page cache ahead of a sequential reader.
 
 Each segment is read from disk once for a restore: the kernel keeps what it was given in its page cache and
-asks for every byte once, so a segment whose bytes have all been handed out gives its buffer back. Buffers
-are handed back and filled by the event loop alone, and a reply is copied to the kernel before the loop runs
-anything else, so `read` may return a view of a buffer.
+asks for every byte once, so a segment whose bytes have all been handed out is let go. A reply is copied into
+memory that is the same for all, which the processor's caches still hold when the kernel takes it: nothing
+else runs before that.
 """
 
 import errno
@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 import trio
 
 from kvtool.core.readplan import SEGMENT_SIZE, ReadPlan, Segment
-from kvtool.errors import KvtoolError
+from kvtool.errors import ChunkMissing, KvtoolError
 from kvtool.fs.meters import Meters
-from kvtool.store.fetch import fetch_segment
+from kvtool.store.fetch import Brought, bring_segment
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
 _FULL_SPEED = 256 << 10  # bytes read in a row before a start in mid-file counts as sequential
+_LOOKS = 4  # at chunks that were moved after they had been brought
+_HUGE = 2 << 20
 _NEAR = 4 << 20  # how far the kernel's own read-ahead may stray from the order of a sequential reader
 
 
@@ -38,11 +40,11 @@ class Position:
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """One segment in memory, or on its way there."""
+    """One segment in the page cache, or on its way there."""
 
     plan: ReadPlan
     segment: Segment
-    buffer: memoryview
+    content: Brought | None = None
     ready: trio.Event = field(default_factory=trio.Event)
     error: Exception | None = None
     users: int = 0
@@ -50,7 +52,7 @@ class _Held:
 
 
 class Reader:
-    """Reads through the segments of all open files; `cache` bytes in all, `workers` reads at once."""
+    """Reads through the segments of all open files: `cache` bytes brought in all, `workers` reads at once."""
 
     def __init__(
         self, store: Store, nursery: trio.Nursery, *, read_ahead: int, cache: int, workers: int
@@ -60,18 +62,18 @@ class Reader:
         self._read_ahead = read_ahead
         self._limiter = trio.CapacityLimiter(workers)
         self._budget = max(cache, 2 * SEGMENT_SIZE)
-        self._allocated = 0
-        self._free: list[memoryview] = []
+        self._taken = 0
         self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (id of the plan, segment number)
         self._scratch = memoryview(bytearray())
+        self._in_scratch: tuple[ReadPlan, int, int] | None = None  # which bytes of which file
         self._room = trio.lowlevel.ParkingLot()
         self.bytes_fetched = 0
         self.meters = Meters()
 
     @property
     def bytes_held(self) -> int:
-        """The memory in buffers, in use or not."""
-        return self._allocated
+        """The bytes brought, or on their way, that have not been handed out."""
+        return self._taken
 
     async def read(self, plan: ReadPlan, position: Position, offset: int, size: int) -> bytes | memoryview:
         """Up to `size` bytes at `offset`, fewer only at the end. The result is good until the next `await`.
@@ -81,32 +83,53 @@ class Reader:
         end = min(offset + size, plan.index.size)
         if offset >= end:
             return b""
-        sequential = self._advance(position, offset, end)
+        ahead = position if self._advance(position, offset, end) else None
+        for _ in range(_LOOKS - 1):
+            with suppress(ChunkMissing):
+                return await self._read(plan, ahead, offset, end)
+        return await self._read(plan, ahead, offset, end)
+
+    async def _read(
+        self, plan: ReadPlan, position: Position | None, offset: int, end: int
+    ) -> bytes | memoryview:
         numbers = range(plan.find(offset), plan.find(end - 1) + 1)
-        needed = await self._fetched(plan, numbers, position if sequential else None)
+        needed = await self._fetched(plan, numbers, position)
         if needed is None:
             # There is no room for all at once.
             border = plan.starts[numbers[1]]
-            front = bytes(await self.read(plan, position, offset, border - offset))
-            return front + await self.read(plan, position, border, end - border)
-        # From here to the reply there is no `await`, so the buffers and the scratch space stay as they are.
-        views = []
-        for held in needed:
-            if held.error is not None:
-                raise held.error
-            start = max(0, offset - held.segment.start)
-            views.append(held.buffer[start : min(end - held.segment.start, held.segment.length)])
-        if len(views) == 1:
-            result = views[0]
-        else:
-            result, filled = self._scratch_for(end - offset), 0
-            for view in views:
-                result[filled : filled + len(view)] = view
-                filled += len(view)
+            front = bytes(await self._read(plan, position, offset, border))
+            return front + await self._read(plan, position, border, end)
+        # From here to the reply there is no `await`, so the memory it is in stays as it is.
+        low, high = plan.widened(offset, end)
+        self._fill(plan, needed, low, high)
         self.meters.bytes_read += end - offset
-        for held, view in zip(needed, views, strict=True):
-            self._serve(held, len(view))
-        return result
+        for held in needed:
+            start, stop = max(offset, held.segment.start), min(end, held.segment.start + held.segment.length)
+            self._serve(held, stop - start)
+        return self._scratch[offset - low : end - low]
+
+    def _fill(self, plan: ReadPlan, needed: Sequence[_Held], low: int, high: int) -> None:
+        """Has `_scratch` begin with bytes `low` to `high` of the file, which are whole chunks."""
+        there = self._in_scratch
+        if there is not None and there[0] is plan and there[1:] == (low, high):
+            return  # small reads of one large chunk
+        self._in_scratch = None
+        if len(self._scratch) < high - low:
+            self._scratch = _new_buffer(high - low)
+        for held in needed:
+            segment = held.segment
+            start, stop = max(low, segment.start), min(high, segment.start + segment.length)
+            try:
+                if held.error is not None:
+                    raise held.error
+                if held.content is None:
+                    raise OSError(errno.EIO, "a segment was let go of too early")
+                into = self._scratch[start - low : stop - low]
+                held.content.copy(start - segment.start, stop - segment.start, into)
+            except (KvtoolError, OSError):
+                self._release(held)  # the next read tries again
+                raise
+        self._in_scratch = plan, low, high
 
     async def _fetched(
         self, plan: ReadPlan, numbers: Sequence[int], position: Position | None
@@ -137,20 +160,16 @@ class Reader:
         finally:
             for held in needed:
                 held.users -= 1
-            self._room.unpark_all()  # from here on their buffers can be taken
-
-    def _scratch_for(self, size: int) -> memoryview:
-        """Space for a reply that spans segments: the same for all, as none waits before it is sent."""
-        if len(self._scratch) < size:
-            self._scratch = memoryview(bytearray(size))
-        return self._scratch[:size]
+            self._room.unpark_all()  # from here on their room can be taken
 
     def forget(self, plan: ReadPlan) -> None:
-        """Frees what is held of a file nobody has open any more."""
+        """Lets go of what is held of a file that nobody has open any more."""
         for key in [key for key in self._held if key[0] == id(plan)]:
             held = self._held[key]
             if held.ready.is_set() and not held.users:
-                self._release(key)
+                self._release(held)
+        if self._in_scratch is not None and self._in_scratch[0] is plan:
+            self._in_scratch, self._scratch = None, memoryview(bytearray())
 
     def _advance(self, position: Position, offset: int, end: int) -> bool:
         """Notes a read; whether the reader is sequential enough for the full read-ahead."""
@@ -169,7 +188,7 @@ class Reader:
                 return
 
     def _hold(self, plan: ReadPlan, number: int, *, demand: bool) -> _Held | None:
-        """The segment, on its way if it was not there; None when there is no buffer for it now."""
+        """The segment, on its way if it was not there; None when there is no room for it now."""
         key = (id(plan), number)
         held = self._held.get(key)
         if held is not None:
@@ -179,36 +198,28 @@ class Reader:
                 self.meters.segment_waits += not held.ready.is_set()
             return held
         segment = plan.segment(number)
-        buffer = self._buffer(segment.length, demand=demand)
-        if buffer is None:
+        if not self._make_room(segment.length, demand=demand):
             return None
         self.meters.segment_misses += demand
-        held = self._held[key] = _Held(plan, segment, buffer)
-        self._nursery.start_soon(self._fetch, key, held)
+        held = self._held[key] = _Held(plan, segment)
+        self._nursery.start_soon(self._fetch, held)
         return held
 
-    def _buffer(self, length: int, *, demand: bool) -> memoryview | None:
-        size = max(length, SEGMENT_SIZE)
-        if self._free and len(self._free[-1]) >= size:
-            return self._free.pop()
-        # What was fetched ahead for others is taken only for a reader that waits.
-        idle = [key for key, held in self._held.items() if demand and held.ready.is_set() and not held.users]
-        while self._allocated + size > self._budget:
-            if not self._free:
-                if not idle:
-                    return None
-                self._release(idle.pop(0))
-            buffer = self._free.pop()
-            if len(buffer) >= size:
-                return buffer
-            self._allocated -= len(buffer)
-        self._allocated += size
-        return _new_buffer(size)
+    def _make_room(self, length: int, *, demand: bool) -> bool:
+        """Takes room for so many bytes, if there is some; a segment that is alone may be larger than all."""
+        # What was fetched ahead for others is let go only for a reader that waits.
+        idle = [held for held in self._held.values() if demand and held.ready.is_set() and not held.users]
+        while self._taken and self._taken + length > self._budget:
+            if not idle:
+                return False
+            self._release(idle.pop(0))
+        self._taken += length
+        return True
 
-    async def _fetch(self, key: tuple[int, int], held: _Held) -> None:
+    async def _fetch(self, held: _Held) -> None:
         try:
-            await trio.to_thread.run_sync(
-                fetch_segment, self._store, held.plan, held.segment, held.buffer, limiter=self._limiter
+            held.content = await trio.to_thread.run_sync(
+                bring_segment, self._store, held.plan, held.segment, limiter=self._limiter
             )
             self.bytes_fetched += held.segment.length
         except (KvtoolError, OSError) as error:
@@ -218,25 +229,25 @@ class Reader:
             held.error = OSError(errno.EIO, repr(error))
         held.ready.set()
         if held.error is not None:
-            # Not kept: the next read tries again.
-            self._release(key)
+            self._release(held)
         self._room.unpark_all()
 
     def _serve(self, held: _Held, count: int) -> None:
         held.served += count
         if held.served >= held.segment.length and not held.users:
-            self._release((id(held.plan), held.segment.number))
+            self._release(held)
 
-    def _release(self, key: tuple[int, int]) -> None:
-        held = self._held.pop(key, None)
-        if held is not None:
-            self._free.append(held.buffer)
+    def _release(self, held: _Held) -> None:
+        key = (id(held.plan), held.segment.number)
+        if self._held.get(key) is held:
+            del self._held[key]
+            self._taken -= held.segment.length
             self._room.unpark_all()
 
 
 def _new_buffer(size: int) -> memoryview:
-    """Memory in huge pages where there are some: the kernel looks every page up for each reply."""
-    memory = mmap.mmap(-1, size)
+    """Memory of `size` bytes at least, in huge pages where there are some: the kernel looks each page up."""
+    memory = mmap.mmap(-1, -(-size // _HUGE) * _HUGE)
     with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)

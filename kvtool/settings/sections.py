@@ -137,20 +137,19 @@ class MountSection(Section):
         default=8,
         ge=1,
         le=64,
-        description="threads that fetch and check chunks",
+        description="threads that read chunks from the disk",
         json_schema_extra={
-            "advice": "Raise it on storage that serves many requests at once; lower it to leave cores to"
-            " llama-server during a restore.",
+            "advice": "Raise it on storage that serves many requests at once; lower it where it does not.",
         },
     )
     cache: Size = Field(
         default=256 * MiB,
         ge=MiB,
         le=TiB,
-        description="memory for fetched data, over all open files",
+        description="bytes fetched and not yet handed out, over all open files",
         json_schema_extra={
             "advice": "Raise it to mount.read_ahead times the number of snapshots that are restored at the"
-            " same time; lower it where memory is short.",
+            " same time; lower it where the page cache is short of memory: that is where they lie.",
         },
     )
     write_queue: Size = Field(
@@ -164,7 +163,7 @@ class MountSection(Section):
         },
     )
     kernel_read_ahead: Size = Field(
-        default=MiB,
+        default=2 * MiB,
         ge=0,
         le=GiB,
         description="the kernel's own read-ahead on the mount; set as root only",

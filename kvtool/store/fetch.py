@@ -1,11 +1,14 @@
-"""Reading chunks back: whole segments into one buffer, every chunk checked as it arrives."""
+"""Reading chunks back. A segment is brought into the page cache first, by who can wait for the disk; then its
+chunks are copied from there as they are wanted, and each is checked before a byte of it is handed out.
+"""
 
 import hashlib
 import os
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from functools import cache
+from typing import ParamSpec, TypeVar
 
 from kvtool.core.index import Index
 from kvtool.core.pack import checksum
@@ -14,8 +17,10 @@ from kvtool.errors import ChunkCorrupt, ChunkMissing
 from kvtool.store.catalog import Location
 from kvtool.store.store import Store
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _LOOKS = 4  # at a chunk that seems to be missing
+_MANY = 16  # runs in a segment from which on announcing them takes less time than it saves
 
 
 def plan_file(store: Store, index: Index) -> ReadPlan:
@@ -23,30 +28,64 @@ def plan_file(store: Store, index: Index) -> ReadPlan:
 
     Raises ChunkMissing naming the first chunk that is not there.
     """
-    return _looking_again(lambda: _plan(store, index))
+    return _looking_again(_plan, store, index)
 
 
-def fetch_segment(store: Store, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
-    """Fills the first `segment.length` bytes of `buffer`.
+class Brought:
+    """A segment whose bytes the page cache has, if it has not dropped them since."""
 
-    Raises ChunkMissing, ChunkCorrupt (naming the chunk), OSError; the buffer then holds nothing of use.
-    """
+    def __init__(self, store: Store, plan: ReadPlan, segment: Segment) -> None:
+        """Brings it. Raises ChunkMissing, OSError."""
+        self._store, self._plan, self._segment = store, plan, segment
+        if len(segment.runs) > _MANY:
+            for run in segment.runs:  # the disk may look for all of them at once
+                with store.packs.lease(run.pack) as fd:
+                    os.posix_fadvise(fd, run.offset, run.length, os.POSIX_FADV_WILLNEED)
+        for run in segment.runs:
+            with store.packs.lease(run.pack) as fd:
+                _bring(fd, run)
+
+    def copy(self, start: int, end: int, into: memoryview) -> None:
+        """Fills `into` with the segment's bytes `start` to `end`, both where chunks begin or end.
+
+        Raises ChunkMissing when a collection has moved them since (bring the segment again), ChunkCorrupt
+        naming the chunk, OSError; `into` then holds nothing of use.
+        """
+        segment, base = self._segment, self._segment.start + start
+        for run in segment.runs:
+            low, high = max(start, run.target), min(end, run.target + run.length)
+            if low < high:
+                with self._store.packs.lease(run.pack) as fd:
+                    _read_run(fd, Run(run.pack, run.offset + low - run.target, high - low, low - start), into)
+        ends, checksums = self._plan.index.ends, self._plan.placement.checksums
+        first = bisect_right(ends, base, segment.first, segment.last)
+        position = 0
+        for i in range(first, bisect_left(ends, base + end - start, first, segment.last) + 1):
+            chunk_end = ends[i] - base
+            if checksum(into[position:chunk_end]) != checksums[i]:
+                where = f"pack {self._store.packs.path(self._plan.placement.packs[i])}"
+                raise ChunkCorrupt(self._plan.index.id(i), self._plan.index.length(i), where)
+            position = chunk_end
+
+
+def bring_segment(store: Store, plan: ReadPlan, segment: Segment) -> Brought:
+    """Reads a segment into the page cache, wherever its chunks are by now. Raises ChunkMissing, OSError."""
     try:
-        _fill(store, plan, segment, buffer)
+        return Brought(store, plan, segment)
     except ChunkMissing:
         # A collection may have moved the chunks since the plan was made.
         part = plan.index.part(segment.first, segment.last)
 
-        def fill_again() -> None:
+        def bring_again() -> Brought:
             again = _plan(store, part)
-            _fill(store, again, again.segment(0), buffer)
+            return Brought(store, again, again.segment(0))
 
-        _looking_again(fill_again)
+        return _looking_again(bring_again)
 
 
 def read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
     """One chunk, verified by its SHA-256. Raises ChunkMissing, ChunkCorrupt, OSError."""
-    return _looking_again(lambda: _read_chunk(store, chunk_id, length))
+    return _looking_again(_read_chunk, store, chunk_id, length)
 
 
 def read_at(store: Store, chunk_id: bytes, location: Location) -> bytes:
@@ -70,8 +109,9 @@ def read_file(store: Store, index: Index) -> Iterator[memoryview]:
         segment = plan.segment(number)
         if segment.length > len(buffer):
             buffer = memoryview(bytearray(segment.length))
-        fetch_segment(store, plan, segment, buffer)
-        yield buffer[: segment.length]
+        piece = buffer[: segment.length]
+        _looking_again(lambda it, to: bring_segment(store, plan, it).copy(0, it.length, to), segment, piece)
+        yield piece
 
 
 def read_head(store: Store, index: Index, size: int) -> bytes:
@@ -83,7 +123,7 @@ def read_head(store: Store, index: Index, size: int) -> bytes:
     return b"".join(read_file(store, head))[:size]
 
 
-def _looking_again(action: Callable[[], T]) -> T:
+def _looking_again(action: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """Does it again when a chunk is missing, as a collection may just have moved it; in the end that raises.
 
     A chunk is always in one place or the other: to miss it twice in a row takes a move in each moment
@@ -91,8 +131,8 @@ def _looking_again(action: Callable[[], T]) -> T:
     """
     for _ in range(_LOOKS - 1):
         with suppress(ChunkMissing):
-            return action()
-    return action()
+            return action(*args, **options)
+    return action(*args, **options)
 
 
 def _plan(store: Store, index: Index) -> ReadPlan:
@@ -105,20 +145,6 @@ def _plan(store: Store, index: Index) -> ReadPlan:
                 hint="delete the snapshot, or save it again",
             )
     return ReadPlan.build(index, placement)
-
-
-def _fill(store: Store, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
-    for run in segment.runs:
-        with store.packs.lease(run.pack) as fd:
-            _read_run(fd, run, buffer)
-    index, checksums = plan.index, plan.placement.checksums
-    position = 0
-    for i in range(segment.first, segment.last):
-        end = index.ends[i] - segment.start
-        if checksum(buffer[position:end]) != checksums[i]:
-            where = f"pack {store.packs.path(plan.placement.packs[i])}"
-            raise ChunkCorrupt(index.id(i), index.length(i), where)
-        position = end
 
 
 def _read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:
@@ -134,8 +160,33 @@ def _read_run(fd: int, run: Run, buffer: memoryview) -> None:
         target = buffer[run.target + done : run.target + run.length]
         got = os.preadv(fd, [target], run.offset + done)
         if not got:
-            raise ChunkMissing(
-                f"a pack ends before byte {run.offset + run.length}",
-                hint="delete the snapshot, or save it again",
-            )
+            raise _ends_early(run)
         done += got
+
+
+def _bring(fd: int, run: Run) -> None:
+    """Has the kernel read a run, and copy none of it: sendfile(2) to a file that swallows all.
+
+    It reads ahead in large pages and waits for what it reads; posix_fadvise(2) does neither.
+    """
+    done = 0
+    try:
+        while done < run.length:
+            sent = os.sendfile(_nowhere(), fd, run.offset + done, run.length - done)
+            if not sent:
+                raise _ends_early(run)
+            done += sent
+    except OSError:
+        # A file system that cannot do it; what cannot be read at all, reading says too.
+        _read_run(fd, Run(run.pack, run.offset, run.length, 0), memoryview(bytearray(run.length)))
+
+
+@cache
+def _nowhere() -> int:
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _ends_early(run: Run) -> ChunkMissing:
+    return ChunkMissing(
+        f"a pack ends before byte {run.offset + run.length}", hint="delete the snapshot, or save it again"
+    )

@@ -125,6 +125,17 @@ class Look:
             return None
         return place.length if 0 <= place.offset <= held[1] - place.length else None
 
+    def leave_out_unneeded(self) -> None:
+        """Leaves out the chunks of sound packs that have no place and that no snapshot needs.
+
+        Two saves at once may store the same chunk twice; when the copy that the catalog knows is collected,
+        the other is left, until its own pack is.
+        """
+        for found in [each for each in self.findings if each.code is Code.CATALOG_CHUNK_UNKNOWN]:
+            if not found.snapshots:
+                self.findings.remove(found)
+                del self.unknown[Path(found.path)]
+
     def report(self) -> Report:
         """What was seen, in the order of the kinds."""
         order = {code: number for number, code in enumerate(Code)}

@@ -64,7 +64,7 @@ def test_the_toml_fed_back_gives_the_same_settings(run: Run, tmp_path: Path) -> 
         "workers": 3,
         "cache": 268435457,
         "write_queue": 64 << 20,
-        "kernel_read_ahead": 1 << 20,
+        "kernel_read_ahead": 2 << 20,
         "allow_other": True,
     }
     assert values["store"]["gc_interval"] == 3600.25

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kvtool.core.index import Index
 from kvtool.core.readplan import Placement, ReadPlan, Segment
-from kvtool.errors import ChunkCorrupt
+from kvtool.errors import ChunkCorrupt, ChunkMissing
 from kvtool.fs import reader as reader_module
 from kvtool.fs.reader import Position, Reader
 from tests.stores import SIZES
@@ -24,28 +24,44 @@ LIMIT = 20.0
 
 
 class Disk:
-    """Stands for `fetch_segment`: what is asked for, and when it comes."""
+    """Stands for `bring_segment`: what is asked for, and when it comes."""
 
     def __init__(self) -> None:
         self.fetched: list[int] = []
         self.failures: dict[int, Exception] = {}
+        self.decayed: dict[int, Exception] = {}  # after it was fetched
+        self.copied = 0
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, packs: object, plan: ReadPlan, segment: Segment, buffer: memoryview) -> None:
+    def __call__(self, packs: object, plan: ReadPlan, segment: Segment) -> "Content":
         self.fetched.append(segment.number)
         assert self.gate.wait(LIMIT)
         if segment.number in self.failures:
-            buffer[: segment.length] = b"\xee" * segment.length
             raise self.failures.pop(segment.number)
-        buffer[: segment.length] = DATA[segment.start : segment.start + segment.length]
+        return Content(self, segment)
+
+
+class Content:
+    """A segment from it."""
+
+    def __init__(self, disk: Disk, segment: Segment) -> None:
+        self._disk, self._segment = disk, segment
+
+    def copy(self, start: int, end: int, into: memoryview) -> None:
+        self._disk.copied += 1
+        begin = self._segment.start
+        into[:] = b"\xee" * len(into)
+        if self._segment.number in self._disk.decayed:
+            raise self._disk.decayed.pop(self._segment.number)
+        into[:] = DATA[begin + start : begin + end]
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     """Segments of 1,000 bytes instead of 4 MiB, from a disk of ours."""
     disk = Disk()
-    monkeypatch.setattr(reader_module, "fetch_segment", disk)
+    monkeypatch.setattr(reader_module, "bring_segment", disk)
     monkeypatch.setattr(reader_module, "SEGMENT_SIZE", SEGMENT)
     monkeypatch.setattr(reader_module, "_NEAR", SEGMENT)
     monkeypatch.setattr(reader_module, "_FULL_SPEED", 300)
@@ -183,6 +199,64 @@ def test_a_failed_segment_is_an_error_and_the_next_read_tries_again(disk: Disk) 
     run(act, read_ahead=0)
 
 
+def test_a_segment_that_decays_before_the_reply_is_an_error_and_fetched_again(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        plan, position = plan_of(), Position()
+        for error in (ChunkCorrupt(bytes(32), 1, "a pack"), OSError(errno.EIO, "broken")):
+            disk.decayed[1] = error
+            with pytest.raises(type(error)):
+                await reader.read(plan, position, 500, 1000)
+        assert await reader.read(plan, position, 500, 1000) == DATA[500:1500]
+        assert disk.fetched.count(1) == 3
+
+    run(act, read_ahead=0)
+
+
+def test_what_a_collection_moves_before_the_reply_is_fetched_from_its_new_place(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        disk.decayed[1] = ChunkMissing("moved")
+        assert await reader.read(plan_of(), Position(), 500, 1000) == DATA[500:1500]
+        assert disk.fetched.count(1) == 2
+        assert reader.bytes_held <= 2 * SEGMENT
+
+    run(act, read_ahead=0)
+
+
+def test_what_is_missing_for_good_is_an_error(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        class Moving(dict[int, Exception]):
+            def pop(self, _number: int, *_default: object) -> Exception:
+                return ChunkMissing("moved again")
+
+        disk.decayed = Moving({0: ChunkMissing("moved")})
+        with pytest.raises(ChunkMissing):
+            await reader.read(plan_of(), Position(), 0, 100)
+
+    run(act, read_ahead=0)
+
+
+def test_small_reads_of_one_large_chunk_copy_it_once(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        plan = plan_of([4000, 4000, 4000])
+        assert await read_all(reader, plan, 100) == DATA[:12_000]
+        assert disk.copied == 3
+
+    run(act)
+
+
+def test_two_files_are_not_mixed_up(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        first, second = plan_of([4000]), plan_of([4000])
+        for plan in (first, second, second, first, first):
+            assert await reader.read(plan, Position(), 0, 100) == DATA[:100]
+        assert disk.copied == 3
+        reader.forget(first)
+        assert await reader.read(first, Position(), 100, 100) == DATA[100:200]
+        assert disk.copied == 4
+
+    run(act)
+
+
 def test_an_unforeseen_error_is_eio_and_logged(disk: Disk, expect_log: Callable[[str], None]) -> None:
     expect_log("reading segment 0")
 
@@ -227,7 +301,7 @@ def test_waiting_for_the_same_segment_all_get_it_and_it_is_read_once(disk: Disk)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_many_readers_on_few_buffers_all_finish_within_the_budget(disk: Disk, seed: int) -> None:
+def test_many_readers_with_little_room_all_finish_within_the_budget(disk: Disk, seed: int) -> None:
     draw = random.Random(seed)
 
     async def act(reader: Reader) -> None:
@@ -249,7 +323,7 @@ def test_many_readers_on_few_buffers_all_finish_within_the_budget(disk: Disk, se
     run(act, cache=2, workers=3)
 
 
-def test_who_waits_for_a_buffer_gets_that_of_a_reader_that_stops_half_way(disk: Disk) -> None:
+def test_who_waits_for_room_gets_that_of_a_reader_that_stops_half_way(disk: Disk) -> None:
     # Whether the one who waits runs before or after those that have read is up to chance: hence the rounds.
     async def act(reader: Reader) -> None:
         for _ in range(25):
@@ -261,6 +335,15 @@ def test_who_waits_for_a_buffer_gets_that_of_a_reader_that_stops_half_way(disk: 
                 disk.gate.set()
 
     run(act, cache=2, workers=4)
+
+
+def test_a_segment_larger_than_all_the_room_is_read_alone(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        plan = plan_of([9000, 500, 500])
+        assert await read_all(reader, plan, 4000) == DATA[:10_000]
+        assert reader.bytes_held == 0
+
+    run(act, cache=3)
 
 
 def test_a_segment_larger_than_others_gets_the_room_of_several(disk: Disk) -> None:
@@ -276,7 +359,7 @@ def test_a_segment_larger_than_others_gets_the_room_of_several(disk: Disk) -> No
     run(act, cache=4, read_ahead=0)
 
 
-def test_a_segment_whose_bytes_are_all_handed_out_gives_its_buffer_back(disk: Disk) -> None:
+def test_a_segment_whose_bytes_are_all_handed_out_is_let_go(disk: Disk) -> None:
     async def act(reader: Reader) -> None:
         for _ in range(5):
             assert await read_all(reader, plan_of(), 1000) == DATA
@@ -285,7 +368,7 @@ def test_a_segment_whose_bytes_are_all_handed_out_gives_its_buffer_back(disk: Di
     run(act, read_ahead=1, cache=50)
 
 
-def test_a_forgotten_file_frees_its_buffers_for_others(disk: Disk) -> None:
+def test_a_forgotten_file_makes_room_for_others(disk: Disk) -> None:
     async def act(reader: Reader) -> None:
         plan = plan_of()
         await reader.read(plan, Position(), 0, 10)

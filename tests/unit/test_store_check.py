@@ -10,6 +10,7 @@ import pytest
 from kvtool.store import check, lock, packs, stubs
 from kvtool.store.check import check_store
 from kvtool.store.findings import KINDS, Code, Outcome, Severity
+from kvtool.store.ingest import Ingest
 from kvtool.store.layout import Layout
 from kvtool.store.look import Look
 from kvtool.store.repair import repair
@@ -25,7 +26,7 @@ from tests.fsck_cases import (
     unchanged,
     unknown_pack,
 )
-from tests.stores import flip, opened, pack_paths, save
+from tests.stores import as_index, feed, flip, opened, pack_paths, save
 from tests.synth import random_bytes
 from tests.three_snapshots import FILES, pack_of, readable
 
@@ -91,6 +92,24 @@ def test_findings_name_the_snapshots_they_concern(layout: Layout) -> None:
     assert found[Code.CATALOG_CHUNK_UNKNOWN].snapshots == ["again", "b"]
     assert found[Code.PACK_HEADER].snapshots == ["c"]
     assert found[Code.CATALOG_PACK_GONE].snapshots == found[MISSING].snapshots == ["a"]
+
+
+def test_a_copy_that_a_collection_left_alone_is_no_finding(layout: Layout) -> None:
+    """Two saves at once stored the same bytes: the pack of one is deleted, that of the other spared."""
+    with opened(layout) as store:
+        twice = random_bytes(5000, 77)
+        first, second = Ingest(store), Ingest(store)
+        feed(first, [twice])
+        feed(second, [twice, random_bytes(5000, 78)])
+        first.finish()
+        deleted = store.catalog.packs()[-1]
+        index = as_index(store, second.finish())
+        tail = stubs.prepare(layout, index.part(len(index) - 3, len(index)), sync=False)
+        stubs.replace(tail, path_of(layout, "tail"))
+        store.catalog.drop_packs([deleted.key])
+    layout.pack(deleted.id).unlink()
+    assert bad(check_store(layout)) == set()
+    assert bad(repair(layout), Outcome.MENDED) == set()
 
 
 def test_files_that_cannot_be_read(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

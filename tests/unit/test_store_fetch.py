@@ -1,6 +1,8 @@
 """Reads are the right bytes or an error, whatever byte of a pack is wrong."""
 
+import errno
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,23 @@ import pytest
 from kvtool.core.index import Index
 from kvtool.core.readplan import ReadPlan
 from kvtool.errors import ChunkCorrupt, ChunkMissing, Damage
-from kvtool.store.fetch import fetch_segment, read_chunk, read_file
+from kvtool.store.fetch import bring_segment, read_chunk, read_file
 from kvtool.store.store import Store
 from tests.stores import flip, pack_paths, read, save
 from tests.synth import random_bytes
 
 DATA = random_bytes(6000)
+
+
+@pytest.fixture(autouse=True, params=["with sendfile", "without"])
+def _sendfile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems do not let it read."""
+    if request.param == "without":
+
+        def refused(_out: int, _fd: int, _at: int, _count: int) -> int:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+        monkeypatch.setattr(os, "sendfile", refused)
 
 
 def plan(store: Store, index: Index, segment: int) -> ReadPlan:
@@ -25,10 +38,9 @@ def segments(store: Store, index: Index, size: int) -> list[bytes]:
     read_plan = plan(store, index, size)
     for number in range(len(read_plan)):
         segment = read_plan.segment(number)
-        buffer = memoryview(bytearray(b"\xee" * (segment.length + 10)))
-        fetch_segment(store, read_plan, segment, buffer)
-        assert buffer[segment.length :] == b"\xee" * 10
-        found.append(bytes(buffer[: segment.length]))
+        buffer = bytearray(b"\xee" * segment.length)
+        bring_segment(store, read_plan, segment).copy(0, segment.length, memoryview(buffer))
+        found.append(bytes(buffer))
     return found
 
 
@@ -127,9 +139,56 @@ def test_a_chunk_that_no_pack_holds_is_named(store: Store) -> None:
 
 def test_reads_that_come_back_short_are_gone_on_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     index = save(store, DATA)
-    preadv = os.preadv
+    preadv, sendfile = os.preadv, os.sendfile
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: preadv(fd, [buffers[0][:100]], at))
+    monkeypatch.setattr(os, "sendfile", lambda out, fd, at, count: sendfile(out, fd, at, min(count, 100)))
     assert read(store, index) == DATA
+
+
+def test_any_chunks_of_a_segment_are_copied(store: Store) -> None:
+    save(store, DATA[:3000])
+    index = save(store, DATA)
+    whole = plan(store, index, 1 << 20)
+    brought = bring_segment(store, whole, whole.segment(0))
+    borders = [0, *index.ends]
+    for first, start in enumerate(borders):
+        for end in borders[first + 1 :]:
+            found = bytearray(end - start)
+            brought.copy(start, end, memoryview(found))
+            assert found == DATA[start:end]
+
+
+def test_what_decays_after_it_was_brought_is_never_handed_out(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    whole = plan(store, index, 1 << 20)
+    brought = bring_segment(store, whole, whole.segment(0))
+    borders = [0, *index.ends]
+    for offset in range(0, len(DATA), 97):
+        flip(path, 4096 + offset)
+        for start, end in pairwise(borders):
+            found = bytearray(end - start)
+            if start <= offset < end:
+                with pytest.raises(ChunkCorrupt, match=str(path)):
+                    brought.copy(start, end, memoryview(found))
+            else:
+                brought.copy(start, end, memoryview(found))
+                assert found == DATA[start:end]
+        flip(path, 4096 + offset)
+
+
+def test_a_pack_that_goes_after_it_was_brought_is_an_error(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    whole = plan(store, index, 1 << 20)
+    brought, found = bring_segment(store, whole, whole.segment(0)), bytearray(len(DATA))
+    os.truncate(path, 5000)
+    with pytest.raises(ChunkMissing):
+        brought.copy(0, len(DATA), memoryview(found))
+    path.unlink()
+    store.packs.close()
+    with pytest.raises(ChunkMissing):
+        brought.copy(0, len(DATA), memoryview(found))
 
 
 def test_an_empty_file_has_no_pieces(store: Store, tmp_path: Path) -> None:
