@@ -251,7 +251,8 @@ def test_a_damaged_chunk_is_eio_at_its_bytes_and_only_there(tmp_path: Path, expe
         handle = await service.open(b"a")
         with pytest.raises(ChunkCorrupt):
             await service.vfs.read(handle, 0, 100)
-        with pytest.raises(ChunkMissing):  # condemned by now
+        await service.worker.forget_notes()  # an answer: the worker has looked at the chunk
+        with pytest.raises(ChunkMissing):
             await service.open(b"a")
         assert await service.vfs.read(handle, 8 << 20, 1 << 20) == data[8 << 20 :]
         flip(path, 4096 + 10)
