@@ -2,7 +2,7 @@
 
 A process of its own reads the file through the mount (see `kvtool.store.warm`), one file at a time; others
 wait in line. It asks before each piece, and gets no answer while other files are being restored; what it
-reads goes through a `Reader` of its own, so that nobody waits for its buffers. It is killed when somebody
+reads goes through a `Reader` of its own, so that nobody waits for its room. It is killed when somebody
 reads the same file (who is faster), when the file is written or unlinked, and when the mount ends.
 
 Nothing here waits for that process to end before the kernel's connection is closed: killed or not, it may be

@@ -42,7 +42,7 @@ _GAUGES = (
     ("open_files", "Open handles", "open_files"),
     ("unfinished_saves", "Files with new content that is not committed", "unfinished_saves"),
     ("queued_slots", "Slots of 1 MiB in use of the write queue", "queued_slots"),
-    ("cache_bytes", "Memory of the read cache", "cache_bytes"),
+    ("cache_bytes", "Bytes fetched from packs and not yet handed out", "cache_bytes"),
 )
 
 
