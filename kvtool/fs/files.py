@@ -273,8 +273,7 @@ class File:
     async def _load(self) -> None:
         """Reads the committed index unless there is a live content already."""
         if self._index is None:
-            path = self._env.inodes.path(self._inode)
-            self._index = await trio.to_thread.run_sync(stubs.read_index, path)
+            self._index = await self._env.inodes.read_index(self._inode)
 
     async def _plan_reading(self) -> None:
         if self._plan is None or self._stale:
