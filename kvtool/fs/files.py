@@ -23,13 +23,12 @@ from kvtool.core.readplan import ReadPlan
 from kvtool.errors import ChunkCorrupt, IndexDamaged, KvtoolError
 from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.reader import Position, Reader
-from kvtool.fs.staging import Staging
+from kvtool.fs.staging import Staging, check_size
 from kvtool.fs.writer import IngestWorker, SaveStream
 from kvtool.store import fetch, stubs
 from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
-SIZE_MAX = (16 << 40) - 4096  # ext4's; what is refused here leaves the file as it was
 
 
 class Environment:
@@ -163,12 +162,15 @@ class File:
                     return await self._staging.read(offset, size)
                 await self._seal()
                 await self._plan_reading()
-        reader = self._env.background if background else self._env.reader
+        reader, plan = self._env.background if background else self._env.reader, self._plan
         try:
-            return await reader.read(self._plan, position, offset, size)
+            return await reader.read(plan, position, offset, size)
         except ChunkCorrupt:
             self._stale = True
             raise
+        finally:
+            if plan is not self._plan:
+                reader.forget(plan)  # it was dropped meanwhile
 
     async def write(self, offset: int, data: bytes, *, appending: bool = False) -> None:
         """Takes `data` at `offset`. Raises OSError: the real reason once, EIO afterwards."""
@@ -179,7 +181,7 @@ class File:
         try:
             self._check(writing=True)
             await self._load()
-            _check_size(offset + len(data))
+            check_size(offset + len(data))
             try:
                 if self._staging is None and offset != self.size():
                     await self._stage()
@@ -203,11 +205,10 @@ class File:
             else:
                 self._check()
                 await self._load()
-                _check_size(size)
+                check_size(size)
                 if size != self.size():
                     try:
-                        await self._stage()
-                        await self._require_staging().truncate(size)
+                        await (await self._stage()).truncate(size)
                     except (OSError, KvtoolError) as error:
                         await self._fail(error)
                         raise
@@ -239,6 +240,12 @@ class File:
             await self._reset(None)
             self.dirty = False
 
+    def rest(self) -> None:
+        """Lets go of what was brought for readers: who reads on has it brought again."""
+        if self._plan is not None:
+            self._env.reader.forget(self._plan)
+            self._env.background.forget(self._plan)
+
     async def forget_content(self) -> None:
         """Frees the memory that a closed file's content takes."""
         if not self.handles and not self.dirty and not self._lock.locked():
@@ -266,8 +273,7 @@ class File:
     async def _load(self) -> None:
         """Reads the committed index unless there is a live content already."""
         if self._index is None:
-            path = self._env.inodes.path(self._inode)
-            self._index = await trio.to_thread.run_sync(stubs.read_index, path)
+            self._index = await self._env.inodes.read_index(self._inode)
 
     async def _plan_reading(self) -> None:
         if self._plan is None or self._stale:
@@ -281,9 +287,7 @@ class File:
             self._plan = plan
 
     def _drop_plan(self) -> None:
-        if self._plan is not None:
-            self._env.reader.forget(self._plan)
-            self._env.background.forget(self._plan)
+        self.rest()
         self._plan = None
 
     async def _append(self, data: bytes) -> None:
@@ -295,7 +299,8 @@ class File:
                 resume = (index.id(last), index.length(last))
                 index = index.head(last)
             self._stream = await self._env.worker.begin(resume)
-            self._index, self._plan, self._streamed = index, None, resume[1] if resume else 0
+            self._index, self._streamed = index, resume[1] if resume else 0
+            self._drop_plan()
         await self._stream.write(data)
         self._streamed += len(data)
 
@@ -312,12 +317,14 @@ class File:
             self._index = self._require_index().extended(saved.lengths, saved.ids)
             self._stream, self._streamed = None, 0
 
-    async def _stage(self) -> None:
+    async def _stage(self) -> Staging:
         """Turns to a plain copy, for writes out of order."""
         if self._staging is None:
             await self._seal()
             staging = await Staging.create(self._env.store, self._require_index())
-            self._staging, self._plan = staging, None
+            self._staging = staging
+            self._drop_plan()
+        return self._staging
 
     async def _commit(self) -> None:
         store = self._env.store
@@ -388,13 +395,3 @@ class File:
         if self._index is None:
             raise OSError(errno.EIO, "the file has no content")
         return self._index
-
-    def _require_staging(self) -> Staging:
-        if self._staging is None:
-            raise OSError(errno.EIO, "the file has no staging copy")
-        return self._staging
-
-
-def _check_size(size: int) -> None:
-    if size > SIZE_MAX:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

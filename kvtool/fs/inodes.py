@@ -1,8 +1,8 @@
 """Inodes: what the kernel knows by number, and the stub each one stands for.
 
 Numbers are our own, since a commit replaces the stub and with it the stub's number. An inode knows its
-directory and name, so a rename is one change however much lies beneath. Nothing here waits: what the event
-loop does between two `await`s is atomic for all requests.
+directory and name, so a rename is one change however much lies beneath. Nothing here waits but the reading
+of a stub: what the event loop does between two `await`s is atomic for all requests.
 """
 
 import errno
@@ -12,8 +12,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import trio
+
+from kvtool.core.index import Index
+from kvtool.errors import IndexDamaged
+from kvtool.store import stubs
 from kvtool.store.layout import RESERVED, Layout
-from kvtool.store.stubs import drop
 
 if TYPE_CHECKING:
     from kvtool.fs.files import File
@@ -63,7 +67,11 @@ class InodeTable:
         return iter(list(self._inodes.values()))
 
     def path(self, inode: Inode) -> bytes:
-        """Where its stub or directory is. Raises OSError (ENOENT) for a removed directory."""
+        """Where its stub or directory is.
+
+        Raises OSError: ENOENT for a removed directory, ESTALE for a file that was removed or replaced before
+        it was open; the kernel then looks the name up again.
+        """
         if inode.detached is not None:
             return inode.detached
         parts: list[bytes] = []
@@ -72,8 +80,22 @@ class InodeTable:
             parts.append(step.name)
             step = step.parent
         if step.number != ROOT:
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            code = errno.ENOENT if step.file is None else errno.ESTALE
+            raise OSError(code, os.strerror(code))
         return b"/".join([self._stub_root, *reversed(parts)])
+
+    async def read_index(self, inode: Inode) -> Index:
+        """The content that its stub names. Raises IndexDamaged, OSError."""
+        while True:
+            path = self.path(inode)
+            try:
+                index = await trio.to_thread.run_sync(stubs.read_index, path)
+            except (IndexDamaged, OSError):
+                if path == self.path(inode):
+                    raise
+            else:
+                if path == self.path(inode):  # else it may be of what has replaced it
+                    return index
 
     def relative(self, inode: Inode) -> bytes:
         """Where it is in the mount, relative to its root. Raises OSError (ENOENT)."""
@@ -124,7 +146,7 @@ class InodeTable:
             self._inodes.pop(inode.number, None)
             parent = inode.parent
             if inode.detached is not None:
-                drop(inode.detached)
+                stubs.drop(inode.detached)
                 inode.detached = None
             if parent is None:
                 return

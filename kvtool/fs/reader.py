@@ -50,6 +50,10 @@ class _Held:
     users: int = 0
     served: int = 0
 
+    @property
+    def key(self) -> tuple[int, int]:
+        return id(self.plan), self.segment.number
+
 
 class Reader:
     """Reads through the segments of all open files: `cache` bytes brought in all, `workers` reads at once."""
@@ -163,12 +167,10 @@ class Reader:
             self._room.unpark_all()  # from here on their room can be taken
 
     def forget(self, plan: ReadPlan) -> None:
-        """Lets go of what is held of a file that nobody has open any more."""
-        for key in [key for key in self._held if key[0] == id(plan)]:
-            held = self._held[key]
-            if held.ready.is_set() and not held.users:
-                self._release(held)
-        if self._in_scratch is not None and self._in_scratch[0] is plan:
+        """Lets go of what is held of a file that nobody reads."""
+        for held in [held for held in self._held.values() if held.plan is plan and not held.users]:
+            self._release(held)
+        if self._in_scratch is None or self._in_scratch[0] is plan:
             self._in_scratch, self._scratch = None, memoryview(bytearray())
 
     def _advance(self, position: Position, offset: int, end: int) -> bool:
@@ -218,31 +220,40 @@ class Reader:
 
     async def _fetch(self, held: _Held) -> None:
         try:
-            held.content = await trio.to_thread.run_sync(
-                bring_segment, self._store, held.plan, held.segment, limiter=self._limiter
-            )
-            self.bytes_fetched += held.segment.length
+            held.content = await trio.to_thread.run_sync(self._bring, held, limiter=self._limiter)
+            if held.content is not None:
+                self.bytes_fetched += held.segment.length
         except (KvtoolError, OSError) as error:
             held.error = error
         except Exception as error:
             log.exception("reading segment %d", held.segment.number)
             held.error = OSError(errno.EIO, repr(error))
         held.ready.set()
-        if held.error is not None:
+        if not self._holds(held):
+            self._taken -= held.segment.length
+        elif held.error is not None:
             self._release(held)
         self._room.unpark_all()
+
+    def _bring(self, held: _Held) -> Brought | None:
+        """What a thread does: nothing when the file was forgotten before one was free."""
+        return bring_segment(self._store, held.plan, held.segment) if self._holds(held) else None
 
     def _serve(self, held: _Held, count: int) -> None:
         held.served += count
         if held.served >= held.segment.length and not held.users:
             self._release(held)
 
+    def _holds(self, held: _Held) -> bool:
+        return self._held.get(held.key) is held
+
     def _release(self, held: _Held) -> None:
-        key = (id(held.plan), held.segment.number)
-        if self._held.get(key) is held:
-            del self._held[key]
-            self._taken -= held.segment.length
-            self._room.unpark_all()
+        """Lets go of it; while it is on its way it keeps its room, so that there is a bound on what is."""
+        if self._holds(held):
+            del self._held[held.key]
+            if held.ready.is_set():
+                self._taken -= held.segment.length
+                self._room.unpark_all()
 
 
 def _new_buffer(size: int) -> memoryview:

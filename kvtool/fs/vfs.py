@@ -198,6 +198,9 @@ class Vfs(Tree):
         file.used_at = now
 
     async def _keep_a_while(self, file: File) -> None:
+        for other in self._recent:
+            if other is not file and not other.handles:
+                other.rest()  # the room is for those that are read
         self._recent[file] = None
         while len(self._recent) > _KEPT_CONTENTS:
             oldest = next(iter(self._recent))

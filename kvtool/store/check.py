@@ -54,7 +54,6 @@ def look_at(layout: Layout, *, in_use: bool, watch: Watch = NOBODY) -> Look:
         check_packs(look)
         if look.store_id is not None:
             check_stubs(look)
-            look.leave_out_unneeded()
         judge_format(look)
     finally:
         look.close()

@@ -15,7 +15,10 @@ from kvtool.store.look import Look, why
 
 
 def check_stubs(look: Look) -> None:
-    """Reads every stub and looks each of its chunks up; then tells which packs nothing needs."""
+    """Reads every stub and looks each of its chunks up; then tells which packs nothing needs.
+
+    What nothing needs is known only when every stub could be read.
+    """
     needed: set[int] = set()
     complete = True
 
@@ -29,12 +32,15 @@ def check_stubs(look: Look) -> None:
         try:
             complete &= _check(look, path, needed)
         except FileNotFoundError:
-            continue  # deleted or renamed just now
+            complete = False  # deleted just now, or renamed to where nobody looks again
         except OSError as error:
             complete = False
             look.add(Code.STUB_UNREADABLE, path, why(error), stubs.name_of(look.layout, path))
+    if not complete:
+        return
+    look.leave_out_unneeded()
     # A chunk without a good place in the catalog may be in any pack.
-    if complete and look.sound is not None and not (look.spare or look.bad_rows):
+    if look.sound is not None and not (look.spare or look.bad_rows):
         _find_orphans(look, look.sound, needed)
 
 

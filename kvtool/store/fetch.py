@@ -63,8 +63,8 @@ class Brought:
         for i in range(first, bisect_left(ends, base + end - start, first, segment.last) + 1):
             chunk_end = ends[i] - base
             if checksum(into[position:chunk_end]) != checksums[i]:
-                where = f"pack {self._store.packs.path(self._plan.placement.packs[i])}"
-                raise ChunkCorrupt(self._plan.index.id(i), self._plan.index.length(i), where)
+                index, pack = self._plan.index, self._plan.placement.packs[i]
+                raise _corrupt(self._store, pack, index.id(i), index.length(i))
             position = chunk_end
 
 
@@ -94,7 +94,7 @@ def read_at(store: Store, chunk_id: bytes, location: Location) -> bytes:
     with store.packs.lease(location.pack) as fd:
         _read_run(fd, Run(location.pack, location.offset, location.length, 0), memoryview(data))
     if hashlib.sha256(data).digest() != chunk_id:
-        raise ChunkCorrupt(chunk_id, location.length, f"pack {store.packs.path(location.pack)}")
+        raise _corrupt(store, location.pack, chunk_id, location.length)
     return bytes(data)
 
 
@@ -184,6 +184,11 @@ def _bring(fd: int, run: Run) -> None:
 @cache
 def _nowhere() -> int:
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _corrupt(store: Store, pack: int, chunk_id: bytes, length: int) -> ChunkCorrupt:
+    store.packs.reopen(pack)
+    return ChunkCorrupt(chunk_id, length, f"pack {store.packs.path(pack)}")
 
 
 def _ends_early(run: Run) -> ChunkMissing:

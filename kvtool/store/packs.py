@@ -105,7 +105,10 @@ class PackFiles:
 
     @contextmanager
     def lease(self, key: int) -> Iterator[int]:
-        """The pack's descriptor, open until the block ends. Raises ChunkMissing, OSError."""
+        """The pack's descriptor, open until the block ends; after an error there the next opens anew.
+
+        Raises ChunkMissing, OSError.
+        """
         with self._lock:
             held = self._open.get(key)
             if held is None:
@@ -115,9 +118,21 @@ class PackFiles:
             held[1] += 1
         try:
             yield held[0]
+        except (ChunkMissing, OSError):
+            self.reopen(key)
+            raise
         finally:
             with self._lock:
                 held[1] -= 1
+                if not held[1] and self._open.get(key) is not held:
+                    os.close(held[0])
+
+    def reopen(self, key: int) -> None:
+        """Has the next lease open the pack anew: a good file may have taken the place of a damaged one."""
+        with self._lock:
+            held = self._open.pop(key, None)
+            if held is not None and not held[1]:
+                os.close(held[0])
 
     def data_end(self, key: int) -> int:
         """The offset that no chunk of the pack reaches beyond, by the size of its file; 0 when it is gone."""

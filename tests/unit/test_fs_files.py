@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 
+from kvtool.core.index import Index
 from kvtool.errors import ChunkCorrupt, ChunkMissing, IndexDamaged
 from kvtool.fs.inodes import ROOT, Inode
+from kvtool.fs.reader import Reader
 from kvtool.fs.types import Change
 from kvtool.fs.writer import SaveStream
 from kvtool.store import stubs
@@ -29,6 +32,12 @@ def committed(root: Path, name: str) -> bytes:
         return read(store, stubs.read_index(stub(store, name)))
     finally:
         store.close()
+
+
+async def settled(reader: Reader) -> None:
+    """Returns when all that is on its way has come."""
+    while not all(held.ready.is_set() for held in reader._held.values()):
+        await trio.lowlevel.checkpoint()
 
 
 async def failing_save(service: Service, name: bytes, flags: int = W | TRUNC) -> int:
@@ -378,4 +387,85 @@ def test_pages_that_readers_may_have_filled_are_dropped_after_a_write_past_them(
         await service.close(writer)
         assert await service.get(b"a") == b"xx" + OLD[2:]
 
+    serve(tmp_path, act)
+
+
+def test_a_closed_file_leaves_the_room_to_those_that_are_read(tmp_path: Path) -> None:
+    """Many look at the beginnings of files alone: what was brought ahead of them is for nobody."""
+
+    async def act(service: Service) -> None:
+        reader = service.env.reader
+        for name in (b"a", b"b"):
+            await service.put(name, random_bytes(9 << 20, name[0]))
+        held = []
+        for name in (b"a", b"b"):
+            handle = await service.open(name)
+            await service.vfs.read(handle, 0, 100)
+            await settled(reader)
+            held.append(reader.bytes_held)
+            await service.close(handle)
+        assert held[0] > 0
+        assert reader.bytes_held == held[1] - held[0]
+
+    serve(tmp_path, act)
+
+
+@pytest.mark.parametrize("offset", [9 << 20, 5])
+def test_a_write_gives_back_the_room_of_what_was_read_before(tmp_path: Path, offset: int) -> None:
+    async def act(service: Service) -> None:
+        await service.put(b"a", random_bytes(9 << 20))
+        handle = await service.open(b"a", RW)
+        await service.vfs.read(handle, 0, 100)
+        await settled(service.env.reader)
+        assert service.env.reader.bytes_held > 0
+        await service.vfs.write(handle, offset, b"x")
+        assert service.env.reader.bytes_held == 0
+        await service.close(handle)
+
+    serve(tmp_path, act)
+
+
+def test_a_file_that_is_replaced_before_it_is_opened_is_looked_up_again(tmp_path: Path) -> None:
+    """rename(2) puts one file in another's place at once: who opens the name finds the one or the other."""
+
+    async def act(service: Service) -> None:
+        for name in (b"a", b"b"):
+            await service.put(name, OLD)
+        found, stale = service.vfs.lookup(ROOT, b"a"), os.strerror(errno.ESTALE)  # has the kernel look again
+        await service.vfs.rename(ROOT, b"b", ROOT, b"a")
+        for asked in (service.vfs.open(found.ino, 0), service.vfs.setattr(found.ino, Change(mode=0o600))):
+            with pytest.raises(OSError, match=stale):
+                await asked
+        with pytest.raises(OSError, match=stale):
+            service.vfs.getattr(found.ino)
+
+    serve(tmp_path, act)
+
+
+@pytest.mark.parametrize("how", ["replaced", "unlinked"])
+def test_a_file_that_goes_while_it_is_being_opened_has_its_own_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    read_index = stubs.read_index
+
+    async def save(service: Service) -> None:
+        await service.put(b"a", OLD)
+        await service.put(b"b", NEW)
+
+    async def act(service: Service) -> None:
+        calls = []
+
+        def meanwhile(path: bytes) -> Index:
+            calls.append(path)
+            if len(calls) == 1 and how == "replaced":
+                trio.from_thread.run(service.vfs.rename, ROOT, b"b", ROOT, b"a")
+            elif len(calls) == 1:
+                trio.from_thread.run(service.vfs.unlink, ROOT, b"a")
+            return read_index(path)
+
+        monkeypatch.setattr(stubs, "read_index", meanwhile)
+        assert await service.get(b"a") == OLD
+        assert len(calls) == 2
+
+    serve(tmp_path, save)
     serve(tmp_path, act)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from kvtool.core.index import Index
@@ -380,6 +381,27 @@ def test_a_forgotten_file_makes_room_for_others(disk: Disk) -> None:
         await reader.read(other, Position(), 0, 10)
         await settled(reader)
         assert reader.bytes_held == held
+
+    run(act, cache=50)
+
+
+def test_what_is_on_its_way_of_a_forgotten_file_gives_its_room_back(disk: Disk) -> None:
+    async def act(reader: Reader) -> None:
+        plan = plan_of()
+        async with trio.open_nursery() as nursery:
+            disk.gate.clear()
+            nursery.start_soon(reader.read, plan, Position(), 0, 10)
+            await trio.testing.wait_all_tasks_blocked()
+            assert reader.bytes_held == 5 * SEGMENT
+            reader.forget(plan)
+            assert reader.bytes_held == 5 * SEGMENT  # there is a bound on what is on its way
+            disk.gate.set()
+        other = plan_of()
+        assert await read_all(reader, other, 1000) == DATA
+        reader.forget(plan)
+        while reader.bytes_held:
+            await trio.lowlevel.checkpoint()
+        assert len(disk.fetched) <= 20 + 1 + 2  # what the reader waited for, and what two threads had begun
 
     run(act, cache=50)
 

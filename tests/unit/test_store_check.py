@@ -109,6 +109,10 @@ def test_a_copy_that_a_collection_left_alone_is_no_finding(layout: Layout) -> No
         store.catalog.drop_packs([deleted.key])
     layout.pack(deleted.id).unlink()
     assert bad(check_store(layout)) == set()
+    # Who knows what a stub needs that cannot be read?
+    flip(path_of(layout, "b"), 0)
+    assert bad(check_store(layout)) == {Code.STUB_DAMAGED, Code.CATALOG_CHUNK_UNKNOWN}
+    flip(path_of(layout, "b"), 0)
     assert bad(repair(layout), Outcome.MENDED) == set()
 
 

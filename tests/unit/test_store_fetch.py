@@ -29,6 +29,13 @@ def _sendfile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(os, "sendfile", refused)
 
 
+def replace(path: Path, content: bytes) -> None:
+    """Puts a new file in the place of another, as a restore from a backup does."""
+    aside = path.with_name("aside")
+    aside.write_bytes(content)
+    aside.rename(path)
+
+
 def plan(store: Store, index: Index, segment: int) -> ReadPlan:
     return ReadPlan.build(index, store.catalog.place(index), segment)
 
@@ -189,6 +196,42 @@ def test_a_pack_that_goes_after_it_was_brought_is_an_error(store: Store) -> None
     store.packs.close()
     with pytest.raises(ChunkMissing):
         brought.copy(0, len(DATA), memoryview(found))
+
+
+def test_a_good_pack_in_the_place_of_one_that_ended_early_is_read(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    good = path.read_bytes()
+    assert read(store, index) == DATA
+    os.truncate(path, 5000)
+    with pytest.raises(ChunkMissing):
+        read(store, index)
+    replace(path, good)
+    assert read(store, index) == DATA
+
+
+def test_a_good_pack_in_the_place_of_a_damaged_one_is_read(store: Store) -> None:
+    index = save(store, DATA)
+    [path] = pack_paths(store)
+    good = path.read_bytes()
+    for action in (lambda: read(store, index), lambda: read_chunk(store, index.id(0), index.length(0))):
+        flip(path, 4096)
+        with pytest.raises(ChunkCorrupt):
+            action()
+        replace(path, good)
+        action()
+
+
+def test_a_damaged_pack_is_opened_anew_beside_a_reader_and_closed_after_it(store: Store) -> None:
+    save(store, DATA)
+    before = len(os.listdir("/proc/self/fd"))
+    with store.packs.lease(1) as first:
+        store.packs.reopen(1)
+        with store.packs.lease(1) as second:
+            assert first != second
+            assert os.pread(first, 100, 0) == os.pread(second, 100, 0)
+    store.packs.reopen(1)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_an_empty_file_has_no_pieces(store: Store, tmp_path: Path) -> None:
