@@ -134,7 +134,8 @@ class Look:
         for found in [each for each in self.findings if each.code is Code.CATALOG_CHUNK_UNKNOWN]:
             if not found.snapshots:
                 self.findings.remove(found)
-                del self.unknown[Path(found.path)]
+                for entry in self.unknown.pop(Path(found.path)):
+                    self.spare.pop(entry.id, None)
 
     def report(self) -> Report:
         """What was seen, in the order of the kinds."""

@@ -114,6 +114,8 @@ def test_a_copy_that_a_collection_left_alone_is_no_finding(layout: Layout) -> No
     assert bad(check_store(layout)) == {Code.STUB_DAMAGED, Code.CATALOG_CHUNK_UNKNOWN}
     flip(path_of(layout, "b"), 0)
     assert bad(repair(layout), Outcome.MENDED) == set()
+    path_of(layout, "tail").unlink()
+    assert {found.code for found in check_store(layout).findings} == {Code.ORPHAN}
 
 
 def test_files_that_cannot_be_read(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
