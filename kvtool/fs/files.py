@@ -20,7 +20,7 @@ import trio
 
 from kvtool.core.index import Index
 from kvtool.core.readplan import ReadPlan
-from kvtool.errors import ChunkCorrupt, IndexDamaged, KvtoolError
+from kvtool.errors import ChunkCorrupt, IndexDamaged, KvtoolError, reason
 from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.reader import Position, Reader
 from kvtool.fs.staging import Staging, check_size
@@ -168,6 +168,10 @@ class File:
         except ChunkCorrupt:
             self._stale = True
             raise
+        except OSError as error:
+            raise KvtoolError(
+                reason(error)
+            ) from error  # the reader's own errno would say nothing to a client
         finally:
             if plan is not self._plan:
                 reader.forget(plan)  # it was dropped meanwhile

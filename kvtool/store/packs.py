@@ -118,8 +118,10 @@ class PackFiles:
             held[1] += 1
         try:
             yield held[0]
-        except (ChunkMissing, OSError):
+        except (ChunkMissing, OSError) as error:
             self.reopen(key)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(self.path(key))
             raise
         finally:
             with self._lock:

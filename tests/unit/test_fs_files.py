@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kvtool.core.index import Index
-from kvtool.errors import ChunkCorrupt, ChunkMissing, IndexDamaged
+from kvtool.errors import ChunkCorrupt, ChunkMissing, IndexDamaged, KvtoolError
 from kvtool.fs.inodes import ROOT, Inode
 from kvtool.fs.reader import Reader
 from kvtool.fs.types import Change
@@ -266,6 +266,28 @@ def test_a_damaged_chunk_is_eio_at_its_bytes_and_only_there(tmp_path: Path, expe
         assert await service.vfs.read(handle, 8 << 20, 1 << 20) == data[8 << 20 :]
         flip(path, 4096 + 10)
         assert await service.vfs.read(handle, 0, 100) == data[:100]
+        await service.close(handle)
+
+    serve(tmp_path, act)
+
+
+def test_a_pack_that_cannot_be_read_is_eio_and_named(tmp_path: Path, expect_log: ExpectLog) -> None:
+    expect_log("reading /a failed: .*[.]pack: Is a directory")
+
+    async def act(service: Service) -> None:
+        data = random_bytes(5000)
+        await service.put(b"a", data)
+        handle = await service.open(b"a")
+        [path] = pack_paths(service.store)
+        aside = path.rename(tmp_path / "aside")
+        path.mkdir()
+        service.store.packs.close()
+        with pytest.raises(KvtoolError, match=str(path)) as caught:
+            await service.vfs.read(handle, 0, 100)
+        assert caught.value.errno == errno.EIO
+        path.rmdir()
+        aside.rename(path)
+        assert await service.vfs.read(handle, 0, 5000) == data
         await service.close(handle)
 
     serve(tmp_path, act)
