@@ -14,7 +14,7 @@ import trio
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import KvtoolError
 from kvtool.fs.collection import Collection, Collector
-from kvtool.fs.files import Environment
+from kvtool.fs.environment import Environment
 from kvtool.fs.inodes import ROOT, InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.types import Attr, Caller

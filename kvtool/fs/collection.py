@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 from kvtool.errors import IndexDamaged, KvtoolError, reason
-from kvtool.fs.files import Environment
+from kvtool.fs.environment import Environment
 from kvtool.fs.inodes import Inode
 from kvtool.store import child, stubs
 from kvtool.store.collect import Collected

@@ -15,7 +15,7 @@ import trio
 from kvtool.core.score import Score
 from kvtool.core.usage import Usage
 from kvtool.errors import KvtoolError
-from kvtool.fs.files import Environment
+from kvtool.fs.environment import Environment
 from kvtool.store import child, stubs
 from kvtool.store.snapshots import facts
 

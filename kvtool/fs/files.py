@@ -21,59 +21,15 @@ import trio
 from kvtool.core.index import Index
 from kvtool.core.readplan import ReadPlan
 from kvtool.errors import ChunkCorrupt, IndexDamaged, KvtoolError, reason
-from kvtool.fs.inodes import Inode, InodeTable
-from kvtool.fs.reader import Position, Reader
-from kvtool.fs.staging import Staging, check_size
-from kvtool.fs.writer import IngestWorker, SaveStream
+from kvtool.fs.environment import Environment
+from kvtool.fs.inodes import Inode
+from kvtool.fs.reader import Position
+from kvtool.fs.staging import Staging
+from kvtool.fs.writer import SaveStream
 from kvtool.store import fetch, stubs
-from kvtool.store.store import Store
 
 log = logging.getLogger(__name__)
-
-
-class Environment:
-    """What every file needs: the store, the worker, the readers, the names, and the kernel's cache.
-
-    What a prefetch reads goes through `background`, so that nobody waits for it.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        worker: IngestWorker,
-        reader: Reader,
-        inodes: InodeTable,
-        background: Reader | None = None,
-    ) -> None:
-        self.store = store
-        self.worker = worker
-        self.reader = reader
-        self.background = background or reader
-        self.inodes = inodes
-        self.meters = reader.meters
-        self.changes = 0  # commits, renames and deletions: what was counted before them no longer holds
-        self.noted: set[Inode] | None = None  # while a collection looks: committed or renamed since
-        self.commits = 0
-        self.bytes_saved = 0
-        self.bytes_new = 0
-
-    def note(self, inode: Inode) -> None:
-        """Has a collection that is under way spare what the inode refers to: its name or content is new."""
-        self.changes += 1
-        if self.noted is not None:
-            self.noted.add(inode)
-
-    def drop_pages_soon(self, inode: Inode) -> None:
-        """Has the kernel forget the file's pages, soon; a mount overrides both."""
-
-    async def drop_pages(self, inode: Inode) -> None:
-        """The same, done."""
-
-    async def attributes_changed(self, inode: Inode) -> None:
-        """Has the kernel forget a file's times and mode; a mount overrides it."""
-
-    async def name_gone(self, directory: Inode, name: bytes, inode: Inode | None) -> None:
-        """Has the kernel forget a name that went otherwise than at its request; a mount overrides it."""
+SIZE_MAX = (16 << 40) - 4096  # ext4's; what is refused here leaves the file as it was
 
 
 class File:
@@ -169,9 +125,8 @@ class File:
             self._stale = True
             raise
         except OSError as error:
-            raise KvtoolError(
-                reason(error)
-            ) from error  # the reader's own errno would say nothing to a client
+            # EIO for a client, whatever it was: the pack's own errno would be taken for one of this file.
+            raise KvtoolError(reason(error)) from error
         finally:
             if plan is not self._plan:
                 reader.forget(plan)  # it was dropped meanwhile
@@ -185,7 +140,7 @@ class File:
         try:
             self._check(writing=True)
             await self._load()
-            check_size(offset + len(data))
+            _check_size(offset + len(data))
             try:
                 if self._staging is None and offset != self.size():
                     await self._stage()
@@ -209,7 +164,7 @@ class File:
             else:
                 self._check()
                 await self._load()
-                check_size(size)
+                _check_size(size)
                 if size != self.size():
                     try:
                         await (await self._stage()).truncate(size)
@@ -399,3 +354,8 @@ class File:
         if self._index is None:
             raise OSError(errno.EIO, "the file has no content")
         return self._index
+
+
+def _check_size(size: int) -> None:
+    if size > SIZE_MAX:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

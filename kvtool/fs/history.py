@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import trio
 
-from kvtool.fs.files import Environment
+from kvtool.fs.environment import Environment
 
 _INTERVAL = 60.0  # seconds between two samples at first
 _MOST = 500  # samples

@@ -23,7 +23,7 @@ from kvtool.fs.collection import Collection
 from kvtool.fs.commands import Commands
 from kvtool.fs.control import ControlServer
 from kvtool.fs.costs import Costs
-from kvtool.fs.files import Environment
+from kvtool.fs.environment import Environment
 from kvtool.fs.history import History
 from kvtool.fs.inodes import Inode, InodeTable
 from kvtool.fs.logring import LogRing

@@ -25,7 +25,7 @@ from kvtool.store.store import Store
 log = logging.getLogger(__name__)
 _FULL_SPEED = 256 << 10  # bytes read in a row before a start in mid-file counts as sequential
 _LOOKS = 4  # at chunks that were moved after they had been brought
-_HUGE = 2 << 20
+_HUGE = 2 << 20  # bytes of a huge page; where they are of another size, there are none
 _NEAR = 4 << 20  # how far the kernel's own read-ahead may stray from the order of a sequential reader
 
 

@@ -1,6 +1,5 @@
 """A plain copy of a file in the store's staging/ folder, for writes that do not come in order."""
 
-import errno
 import os
 import tempfile
 
@@ -11,8 +10,6 @@ from kvtool.fs.writer import SaveStream
 from kvtool.store.fetch import read_file
 from kvtool.store.slots import DATA_SIZE
 from kvtool.store.store import Store
-
-SIZE_MAX = (16 << 40) - 4096  # ext4's; what is refused here leaves the file as it was
 
 
 class Staging:
@@ -73,9 +70,3 @@ def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
     while view:
         count = os.pwrite(fd, view, offset)
         view, offset = view[count:], offset + count
-
-
-def check_size(size: int) -> None:
-    """Raises EFBIG for a file of more bytes than a copy can have."""
-    if size > SIZE_MAX:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

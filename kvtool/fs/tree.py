@@ -11,7 +11,8 @@ import stat
 import trio
 
 from kvtool.fs import xattrs
-from kvtool.fs.files import Environment, File
+from kvtool.fs.environment import Environment
+from kvtool.fs.files import File
 from kvtool.fs.inodes import ROOT, Inode, is_plain
 from kvtool.fs.prefetch import Prefetch, Prefetched
 from kvtool.fs.types import Attr, Caller, Change, Handle

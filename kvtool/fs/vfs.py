@@ -11,7 +11,8 @@ import stat
 import trio
 
 from kvtool.errors import ChunkCorrupt, KvtoolError
-from kvtool.fs.files import Environment, File
+from kvtool.fs.environment import Environment
+from kvtool.fs.files import File
 from kvtool.fs.inodes import Inode
 from kvtool.fs.tree import Tree
 from kvtool.fs.types import Attr, Caller, Handle

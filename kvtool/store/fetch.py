@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from kvtool.core.index import Index
 from kvtool.core.pack import checksum
@@ -17,8 +17,8 @@ from kvtool.errors import ChunkCorrupt, ChunkMissing
 from kvtool.store.catalog import Location
 from kvtool.store.store import Store
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 _LOOKS = 4  # at a chunk that seems to be missing
 _MANY = 16  # runs in a segment from which on announcing them takes less time than it saves
 
@@ -110,7 +110,7 @@ def read_file(store: Store, index: Index) -> Iterator[memoryview]:
         if segment.length > len(buffer):
             buffer = memoryview(bytearray(segment.length))
         piece = buffer[: segment.length]
-        _looking_again(lambda it, to: bring_segment(store, plan, it).copy(0, it.length, to), segment, piece)
+        _looking_again(_read_segment, store, plan, segment, piece)
         yield piece
 
 
@@ -123,7 +123,7 @@ def read_head(store: Store, index: Index, size: int) -> bytes:
     return b"".join(read_file(store, head))[:size]
 
 
-def _looking_again(action: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+def _looking_again(action: Callable[[*Args], T], *args: *Args) -> T:
     """Does it again when a chunk is missing, as a collection may just have moved it; in the end that raises.
 
     A chunk is always in one place or the other: to miss it twice in a row takes a move in each moment
@@ -131,8 +131,8 @@ def _looking_again(action: Callable[P, T], *args: P.args, **options: P.kwargs) -
     """
     for _ in range(_LOOKS - 1):
         with suppress(ChunkMissing):
-            return action(*args, **options)
-    return action(*args, **options)
+            return action(*args)
+    return action(*args)
 
 
 def _plan(store: Store, index: Index) -> ReadPlan:
@@ -145,6 +145,10 @@ def _plan(store: Store, index: Index) -> ReadPlan:
                 hint="delete the snapshot, or save it again",
             )
     return ReadPlan.build(index, placement)
+
+
+def _read_segment(store: Store, plan: ReadPlan, segment: Segment, into: memoryview) -> None:
+    bring_segment(store, plan, segment).copy(0, segment.length, into)
 
 
 def _read_chunk(store: Store, chunk_id: bytes, length: int) -> bytes:

@@ -16,7 +16,7 @@ import trio
 
 from kvtool.core.chunker import ChunkSizes
 from kvtool.errors import KvtoolError
-from kvtool.fs.files import Environment
+from kvtool.fs.environment import Environment
 from kvtool.fs.inodes import InodeTable
 from kvtool.fs.reader import Reader
 from kvtool.fs.vfs import Vfs

@@ -9,6 +9,7 @@ from kvtool.store.layout import Layout
 from kvtool.store.store import Store
 from tests import three_snapshots
 from tests.cli import Cli
+from tests.readers import Disk
 from tests.stores import flags_of, open_store
 
 
@@ -33,3 +34,9 @@ def cli(
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """What the readers of the test read from."""
+    return Disk.in_place(monkeypatch)
