@@ -2,18 +2,24 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from kvtool.core.index import Index
+from kvtool.core.readplan import ReadPlan, Segment
 from kvtool.errors import ChunkCorrupt, ChunkMissing, KvtoolError
+from kvtool.fs import reader as reader_module
 from kvtool.fs.inodes import ROOT
 from kvtool.fs.types import Change
 from kvtool.store import stubs
-from tests.readers import settled
+from kvtool.store.fetch import Brought
+from kvtool.store.store import Store
+from tests.readers import LIMIT, settled
 from tests.service import Service, serve
 from tests.stores import flip, pack_paths
 from tests.synth import random_bytes
@@ -117,6 +123,36 @@ def test_a_write_gives_back_the_room_of_what_was_read_before(tmp_path: Path, off
         assert service.env.reader.bytes_held > 0
         await service.vfs.write(handle, offset, b"x")
         assert service.env.reader.bytes_held == 0
+        await service.close(handle)
+
+    serve(tmp_path, act)
+
+
+def test_a_read_that_a_write_overtakes_gives_its_room_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, bring, gate = random_bytes(9 << 20), reader_module.bring_segment, threading.Event()
+
+    def late(store: Store, plan: ReadPlan, segment: Segment) -> Brought:
+        assert gate.wait(LIMIT)
+        return bring(store, plan, segment)
+
+    async def act(service: Service) -> None:
+        await service.put(b"a", data)
+        monkeypatch.setattr(reader_module, "bring_segment", late)
+        handle = await service.open(b"a", os.O_RDWR)
+
+        async def read() -> None:
+            assert await service.vfs.read(handle, 0, 100) == data[:100]
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await wait_all_tasks_blocked()
+            await service.vfs.write(handle, len(data), b"x")
+            gate.set()
+        with trio.fail_after(LIMIT):
+            while service.env.reader.bytes_held:  # what is on its way is let go of when it comes
+                await trio.lowlevel.checkpoint()
         await service.close(handle)
 
     serve(tmp_path, act)
